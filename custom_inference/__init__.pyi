@@ -1,6 +1,7 @@
 """The public names, by the module that defines them; ``__init__`` reads this list, and so do type checkers."""
 
 from .checks.annealed import AIS as AIS
+from .checks.annealed import SMC as SMC
 from .checks.bootstrap import bootstrap as bootstrap
 from .checks.calibration.result import Calibration as Calibration
 from .checks.calibration.run import simulation_based_calibration as simulation_based_calibration

@@ -48,9 +48,9 @@ class Comparison:
     ``gap_per_row`` = (evidence - bound) / N, ``kl_per_row`` = mean KL(q || exact posterior),
     ``worst_marginal_error`` = max |E_q[s_ni] - E[s_ni | x_n]| (of codes: of the marginals), ``seconds`` (wall time of
     the local inference). ``gap_error`` and ``marginal_error`` are standard errors, of the gap (and the divergence) and
-    of the worst marginal error, 0 where the reference is exact; ``reference_error`` says how far an estimated one may be
-    off. Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is
-    one of the evidence, as Laplace's is, and may exceed it.
+    of the worst marginal error, 0 where the reference is exact; ``reference_error`` says how far an estimated one may
+    be off. Points have no bound (NaN) and an infinite divergence. The ``bound`` of an "estimate" is one of the
+    evidence, as Laplace's is, and may exceed it.
 
     Of programs without engines methods that have nothing of their own at given globals have no line, but stand in the
     column ``also`` of the line whose posterior theirs is; ``what`` says whether the exact posterior is by "enumeration"

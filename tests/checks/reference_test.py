@@ -71,6 +71,8 @@ def test_the_method_gives_posteriors_and_learns_nothing():
     assert found.what == "estimate" and found.standard_error is not None
     assert float((found.posterior.mean - exact.posterior.mean).abs().max()) < 0.2
     assert found.posterior.sample(3).shape == (3, *exact.posterior.mean.shape)
+    other = ci.SMC(chains=32).local_posterior(problem.model, params, problem.data)
+    assert float((other.bound - exact.bound).abs().max()) < 0.5
     with pytest.raises(MethodError, match="learns none; fit by another method"):
         ci.AIS().fit(problem.model, problem.data, progress=False)
 

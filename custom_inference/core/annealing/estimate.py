@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.annealing.chains import Chains, Product, State
+from custom_inference.core.annealing.chains import Chains, Product, State, Tuning
 from custom_inference.core.annealing.tempering import Path, anneal, lay_out_path, refine, resample
 
 #: The chance that some element begins at an option by itself, whatever its frequency: what few chains never begin at
@@ -26,6 +26,12 @@ _EVEN, _WIDER = 0.3, 1.3
 _APART, _LOOKS = 2, 8
 #: Chains that go on at the posterior, for each of those side by side.
 _KEPT = 4
+#: Chains that make an estimate, at least where the seconds allow it, and at most: fewer meet too little of what is rare.
+_ENOUGH, _MANY = 64, 4096
+#: Chains at least, and moves that every one of them is likely to make.
+_FEWEST, _LIKELY = 8, 200
+#: Chains that the mean variance of all rows counts for.
+_ROWS = 4
 #: The variance of log weights beyond which a standard error of their mean says little, and the path is cut finer.
 _UNEQUAL = 1.0
 
@@ -35,12 +41,14 @@ class Budget:
     """How much an estimate may cost.
 
     error: the standard error of log p(x_n) that is enough. seconds: no further round begins after so many. chains:
-    how many run beside each other, of every row.
+    how many run beside each other, of every row. runs: where it is not 0, so many times as many chains that are
+    resampled along the path (sequential Monte Carlo) take the place of chains that go along it by themselves.
     """
 
     error: float = 0.05
     seconds: float = 60.0
     chains: int = 32
+    runs: int = 0
 
 
 class Estimated(NamedTuple):
@@ -110,11 +118,30 @@ def _fit_normal(reals: Tensor) -> tuple[Tensor, Tensor]:
     return centre, _WIDER * torch.linalg.cholesky(covariance)
 
 
-def prepare(chains: Chains, budget: Budget, generator: torch.Generator) -> tuple[Chains, Path]:
-    """The chains from a base that is like the posterior, and a path from there."""
-    first = lay_out_path(chains.begin_at(None), 2 * budget.chains, generator)
-    near = chains.begin_at(fit_base(chains.begin_at(None), first, generator))
-    return near, lay_out_path(near, budget.chains, generator)
+def prepare(chains: Chains, budget: Budget, generator: torch.Generator) -> tuple[Chains, Path, Budget]:
+    """The chains from a base that is like the posterior, a path from there, and the budget with as many chains as it
+    can afford."""
+    far = chains.begin_at(None)
+    budget = replace(budget, chains=_affordable(far, budget, generator))
+    first = lay_out_path(far, 2 * budget.chains, generator, 0.25 * budget.seconds)
+    near = chains.begin_at(fit_base(far, first, generator))
+    return near, lay_out_path(near, budget.chains, generator, 0.1 * budget.seconds), budget
+
+
+def _affordable(chains: Chains, budget: Budget, generator: torch.Generator) -> int:
+    """As many chains as can make ``_LIKELY`` moves within the seconds, at least ``_FEWEST``."""
+    power, tuning = torch.full((len(chains),), 0.5, dtype=torch.float64), _plain_tuning(chains)
+    one = torch.zeros(1, dtype=torch.long)
+    chains.rows(one).move(chains.rows(one).begin(2, generator), power[:1], tuning.rows(one), generator)  # compiles
+    state, begin = chains.begin(_FEWEST, generator), time.perf_counter()
+    chains.move(state, power, tuning, generator)
+    each = (time.perf_counter() - begin) / _FEWEST
+    return int(min(budget.chains, max(_FEWEST, budget.seconds / (_LIKELY * each))))
+
+
+def _plain_tuning(chains: Chains) -> Tuning:
+    rows, reals = len(chains), chains.num_reals
+    return Tuning(torch.full((rows,), 0.1, dtype=torch.float64), torch.ones(rows, reals, dtype=torch.float64))
 
 
 def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> Estimated:
@@ -124,7 +151,9 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
     until the chains that there are agree would stop where they agree by chance, in what is too high.
     """
     generator, begin = torch.Generator().manual_seed(seed), time.perf_counter()
-    chains, path = prepare(chains, budget, generator)
+    chains, path, budget = prepare(chains, budget, generator)
+    if budget.runs:
+        return _estimate_by_particles(chains, budget, generator)
     plan = _plan(chains, path, budget, generator, begin)
     like, kept = path.log_evidence, _KEPT * budget.chains
     evidence, error = like.clone(), torch.full_like(like, math.inf)
@@ -141,6 +170,21 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
     state = State.beside([last[row] for row in range(len(chains))])
     steps = plan.parts * len(path.tunings)
     return Estimated(evidence, error, steps, plan.number, *_draw_posterior(chains, path, state, generator))
+
+
+def _estimate_by_particles(chains: Chains, budget: Budget, generator: torch.Generator) -> Estimated:
+    """Average independent runs of sequential Monte Carlo, whose spread is the standard error."""
+    runs = [lay_out_path(chains, budget.chains, generator) for _ in range(budget.runs)]
+    each = torch.stack([run.log_evidence for run in runs])
+    weight = each.repeat_interleave(budget.chains, 0)
+    order = torch.randperm(len(weight), generator=generator)[: _KEPT * budget.chains]
+    state = State.stack([run.state for run in runs]).gather(resample(weight, generator)[order])
+    steps = torch.full_like(each[0], max(len(run.tunings) for run in runs)).long()
+    number = torch.full_like(steps, len(weight))
+    evidence = each.logsumexp(0) - math.log(len(each))
+    return Estimated(
+        evidence, standard_error_of(each), steps, number, *_draw_posterior(chains, runs[-1], state, generator)
+    )
 
 
 def _draw_posterior(
@@ -183,15 +227,20 @@ def _plan(chains: Chains, path: Path, budget: Budget, generator: torch.Generator
             break
         cut *= 4
     each = (time.perf_counter() - start) / max(1, taken * budget.chains)
-    number = (variance / budget.error**2).clamp(budget.chains, 4096)
+    number = (variance / budget.error**2).clamp(_ENOUGH, _MANY)
     cost = float((number * parts).sum()) * len(path.tunings) * each
     left = max(budget.seconds - (time.perf_counter() - begin), 0.1 * budget.seconds)
     number = number * min(1.0, left / cost)
-    number = (2 ** number.log2().ceil()).clamp_min(budget.chains).long()
+    number = (2 ** number.log2().ceil()).clamp_min(_FEWEST).long()
     return _Plan(parts, number, variance, each)
 
 
 def standard_error_of(weight: Tensor) -> Tensor:
-    """Estimate the standard error (N,) of the logarithm of the mean of weights (M, N)."""
-    share = torch.softmax(weight, 0)
-    return (share.var(0) * len(share)).sqrt().nan_to_num(nan=math.inf)
+    """Estimate the standard error (N,) of the logarithm of the mean of weights (M, N).
+
+    Each row's variance is drawn a little to the mean of all: rows in which all chains agree by chance have none.
+    """
+    share = torch.softmax(weight, 0) * len(weight)
+    variance = share.var(0).nan_to_num(nan=math.inf)
+    pooled = variance[variance.isfinite()].mean().nan_to_num(nan=0.0)
+    return ((len(weight) * variance + _ROWS * pooled) / (len(weight) + _ROWS) / len(weight)).sqrt()

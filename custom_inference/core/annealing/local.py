@@ -131,7 +131,7 @@ def sandwich(
     """
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        chains, path = prepare(chains_of(model, params, data), budget, generator)
+        chains, path, budget = prepare(chains_of(model, params, data), budget, generator)
         powers, tunings = refine(path, max(1, math.ceil(steps / len(path.tunings))))
         _, forward = anneal(chains, powers, tunings, budget.chains, generator)
         start = chains.at(code.double().expand(budget.chains, *code.shape), generator)

@@ -9,6 +9,7 @@ below (Grosse, Ghahramani & Adams, *Sandwiching the marginal likelihood*, 2015).
 from __future__ import annotations
 
 import math
+import time
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from custom_inference.core.annealing.chains import Chains, State, Tuning
 #: The effective proportion of chains after a step of the path that is being laid out.
 _KEPT = 0.9
 #: Steps of that path at most, and moves at each of them.
-_MOST, _MOVES = 400, 2
+_MOST, _MOVES, _HASTY = 400, 2, 4
 #: The acceptance that lengths of steps are adapted to, how fast, and the first one.
 _ACCEPTED, _RATE, _FIRST = 0.75, 0.5, 0.5
 
@@ -38,17 +39,21 @@ class Path(NamedTuple):
         return Path(self.powers[:, index], tunings, self.state.rows(index), self.log_evidence[index])
 
 
-def lay_out_path(chains: Chains, number: int, generator: torch.Generator) -> Path:
+def lay_out_path(chains: Chains, number: int, generator: torch.Generator, seconds: float = math.inf) -> Path:
     """Choose temperatures row by row so that ``_KEPT`` of the chains are effective after each step, moving ``number``
-    chains that are resampled (sequential Monte Carlo)."""
-    state = chains.begin(number, generator)
+    chains that are resampled (sequential Monte Carlo). After so many seconds what is left is gone in ``_HASTY``
+    steps."""
+    state, begin, hasty = chains.begin(number, generator), time.perf_counter(), 0
     power = torch.zeros(len(chains)).to(state.joint)
     total, powers, tunings = power.clone(), [power], []
     step = torch.full_like(power, _FIRST)
     while bool((power < 1).any()) and len(tunings) < _MOST:
         gain = state.gain
-        new = power + _next_step(gain, 1 - power)
-        new = new if len(tunings) < _MOST - 1 else torch.ones_like(new)
+        step_size = _next_step(gain, 1 - power)
+        if time.perf_counter() - begin > seconds or len(tunings) >= _MOST - _HASTY:
+            step_size = torch.maximum(step_size, (1 - power) / (_HASTY - hasty))
+            hasty += 1
+        new = (power + step_size).clamp_max(1.0)
         weight = _scale(gain, new - power)
         total = total + weight.logsumexp(0) - math.log(number)
         state, power = state.gather(resample(weight, generator)), new

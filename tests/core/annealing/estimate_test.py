@@ -43,6 +43,15 @@ def test_estimates_are_within_their_errors_of_the_evidence(name):
         assert bool(((found.mean - mean).abs() < 6 * found.mean_error + 0.05).all())
 
 
+@pytest.mark.parametrize("name", ["noca", "cvq", "gaussian_pca", "lda", "mixture_of_poissons"])
+def test_particles_that_are_resampled_estimate_the_same(name):
+    model, params, data = problem(name)
+    found = anneal_locals(model, params, data, Budget(seconds=3.0, chains=48, runs=6))
+    exact = log_likelihood(model, params, data, bound="exact")
+    assert bool((found.standard_error > 0).all()) and bool((found.standard_error < 0.5).all())
+    assert bool(((found.log_evidence - exact).abs() < 6 * found.standard_error + 0.05).all())
+
+
 @pytest.mark.parametrize("name", WITHOUT)
 def test_programs_without_moves_say_which_site(name):
     model, params, data = problem(name, 30)

@@ -1,0 +1,288 @@
+"""How far annealed estimates of log p(x_n) are from the truth, and what they cost, where sums are out of reach.
+
+    python -m benchmarks.quality.truth [--parts cases models calibration] [--data DIR] [--quick]
+
+Cases: fits of real data. Models: every model of rows with many components, at globals drawn from its prior (flat ones
+from their starting values), and rows drawn from it. Both sides: of rows that are drawn from the model log p(x_n) is
+estimated from below and from above; the gap is the mean difference a row. One thread, CPU seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pyro
+import pyro.distributions as dist
+import torch
+from torch.distributions import constraints
+
+import custom_inference as ci
+from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks.quality._common import add_data_option
+from custom_inference.checks.calibration.labels import prior_draw
+from custom_inference.core.annealing.estimate import Budget, Estimated
+from custom_inference.core.annealing.local import anneal_locals, sandwich
+from custom_inference.core.latent_values import code_of
+from custom_inference.core.local_inference import bounds_of, log_likelihood
+from custom_inference.core.predictive import sample_rows
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.importance import sample_by_importance
+from custom_inference.documents import samplers
+from custom_inference.documents.scores import topic_prior
+from custom_inference.families.rows.documents import DocumentRows
+from ppl_models import CVQ, LDA, MODELS, NOCA, PMF, Data, HelmholtzMachine, Model, PPLError, RowModel, ratings
+from ppl_models.core.sites import Site
+
+NAME, SEED = "truth", 0
+#: Rows that are drawn to be bounded from both sides.
+DRAWN = 40
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Abilities(RowModel):
+    """Item responses by several abilities: P(right) = logistic(ability' slope_j + easiness_j)."""
+
+    num_abilities: int
+    num_items: int
+
+    axes: ClassVar = {"ability": "num_abilities", "item": "num_items"}
+    sites: ClassVar = {
+        "slope": Site("global", ("ability", "item"), support=constraints.real),
+        "easiness": Site("global", ("item",), support=constraints.real),
+        "theta": Site("latent", ("ability",), ("row",), constraints.real),
+        "x": Site("observed", ("item",), ("row",), constraints.boolean),
+    }
+
+    def default_priors(self) -> dict[str, Any]:
+        return {"slope": dist.Normal(0.0, 1.0), "easiness": dist.Normal(0.0, 1.0)}
+
+    def __call__(self, x: Any = None, **plate: Any) -> Any:
+        slope, easiness = self.sample("slope"), self.sample("easiness")
+        with self.rows(x, **plate) as rows:
+            zero = torch.zeros(self.num_abilities, dtype=slope.dtype)
+            theta = pyro.sample("theta", dist.Normal(zero, 1.0).to_event(1))
+            logits = (theta.unsqueeze(-2) @ slope).squeeze(-2) + easiness
+            return rows.observe("x", dist.Bernoulli(logits=logits))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model at globals, and rows; error: what is asked of the standard error; seconds: of the budget."""
+
+    name: str
+    model: Model
+    params: dict[str, torch.Tensor]
+    data: Data
+    seconds: float = 15.0
+    other: Callable[[Case], tuple[torch.Tensor, torch.Tensor]] | None = None
+
+
+def digits(level: float | None = 7.0) -> Any:
+    from sklearn.datasets import load_digits
+
+    pixels = load_digits().data
+    return pixels if level is None else (pixels > level).astype(float)
+
+
+def fitted(name: str, model: Model, x: Any, rows: int, seconds: float = 15.0) -> Case:
+    """The default fit of a model, and its first rows."""
+    fit = ci.fit(model, x, progress=False, seed=SEED)
+    params = {site: value.double() for site, value in fit.globals.items()}
+    data = fit.model.as_read(fit.data).rows(torch.arange(min(rows, len(fit.data))))
+    return Case(name, fit.model, params, data.to(dtype=torch.float64), seconds)
+
+
+def read_documents(folder: Path) -> Any:
+    """Counts of the 1,000 most frequent words in documents of newsgroups."""
+    from scipy import sparse
+
+    held = np.load(folder / "newsgroups4" / "newsgroups4.npz", allow_pickle=True)
+    words = sparse.csr_matrix((held["data"], held["indices"], held["indptr"]), held["shape"])
+    words = words[:, np.argsort(-np.asarray(words.sum(0)).ravel())[:1000]]
+    return words[np.asarray(words.sum(1)).ravel() >= 20]
+
+
+def left_to_right(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    """log p(x_n) by a particle filter over the tokens, several times with many particles."""
+    rows = DocumentRows.of(case.data)
+    topic = case.params["topic"]
+    settings = {"particles": 100, "sweeps": 1, "runs": 8, "seed": SEED}
+    found = samplers.left_to_right(topic, topic_prior(case.model, topic), rows, **settings)
+    return found.log_mean, found.standard_error
+
+
+def by_importance(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
+    """log p(x_n) by many draws about the mode."""
+    found = sample_by_importance(RowDensity.of(case.model, case.params, case.data), draws=10_000)
+    return found.log_evidence, found.standard_error
+
+
+def cases(quick: bool, folder: Path | None) -> Iterator[Case]:
+    """The cases, fitted one after the other."""
+    rows = 20 if quick else 200
+    sizes = (12,) if quick else (30,)
+    for size in sizes:
+        yield fitted(f"NOCA, {size} sources, digits", NOCA(num_components=size, num_features=64), digits(), rows)
+    for size in (12,) if quick else (30, 40):
+        yield fitted(f"CVQ, {size} sources, digits", CVQ(num_components=size, num_features=64), digits(None), rows)
+    if quick:
+        return
+    machine = HelmholtzMachine(layers=(40, 64))
+    yield fitted("Helmholtz machine, 40 units, digits", machine, digits(), rows)
+    rng = np.random.default_rng(SEED)
+    if folder is not None:
+        words = read_documents(folder)
+        case = fitted("LDA, 50 topics, newsgroups", LDA(num_topics=50, vocabulary_size=words.shape[1]), words, rows)
+        yield replace(case, other=left_to_right)
+    user, item = rng.integers(0, 300, 9000), rng.integers(0, 200, 9000)
+    taste = rng.normal(size=(300, 8)), rng.normal(size=(200, 8))
+    stars = np.clip(np.round(3 + (taste[0][user] * taste[1][item]).sum(1) / 3 + 0.7 * rng.normal(size=9000)), 1, 5)
+    rated = ratings(np.stack([user, item, stars], 1))
+    yield fitted("PMF, 10 factors, users", PMF.for_data(rated, 10), rated, rows)
+    model = Abilities(num_abilities=5, num_items=40)
+    params = {"slope": torch.as_tensor(rng.normal(size=(5, 40))), "easiness": torch.as_tensor(rng.normal(size=40))}
+    x = sample_rows(model, params, rows, seed=SEED)["x"]
+    data = model.prepare(x, dtype=torch.float64)
+    yield Case("five abilities, a program of one's own", model, params, data, other=by_importance)
+
+
+def estimate(case: Case) -> tuple[Estimated, float]:
+    begin = time.process_time()
+    found = anneal_locals(case.model, case.params, case.data, Budget(seconds=case.seconds), seed=SEED)
+    return found, time.process_time() - begin
+
+
+def both_sides(case: Case, steps: int) -> list[float]:
+    """The gap a row of rows that are drawn from the model, and its standard error."""
+    some = case.data.rows(torch.arange(min(DRAWN, len(case.data))))
+    drawn = sample_rows(case.model, case.params, len(some), seed=SEED + 1, like=some)
+    x, *others = case.model.sites_of("observed")
+    given = {site: some.others[site] for site in case.model.sites_of("given") if site in some.others}
+    given |= {site: drawn[site] for site in others}
+    fresh = case.model.prepare(drawn[x], mask=some.mask, dtype=torch.float64, **given)
+    code = code_of(case.model, case.params, fresh, drawn).reshape(len(some), -1)
+    found = sandwich(case.model, case.params, fresh, code, Budget(seconds=case.seconds), steps, seed=SEED)
+    return [found.gap, found.gap_error]
+
+
+def line(case: Case) -> list[Any]:
+    found, seconds = estimate(case)
+    error, steps = found.standard_error, int(found.steps.double().median())
+    gap = both_sides(case, 4 * steps)
+    return [case.name, len(case.data), float(error.mean()), float(error.max()), *gap, seconds, *compare(case, found)]
+
+
+def compare(case: Case, found: Estimated) -> list[Any]:
+    """The mean difference a row from another method, and the share of rows within three standard errors of both."""
+    if case.other is None:
+        return ["", ""]
+    value, error = case.other(case)
+    z = (found.log_evidence - value) / (found.standard_error.square() + error.square()).sqrt()
+    return [float((found.log_evidence - value).mean()), float((z.abs() < 3).double().mean())]
+
+
+COLUMNS = (
+    "case", "rows", "mean standard error", "largest", "gap", "its error", "CPU seconds", "against another method",
+    "within three errors",
+)  # fmt: skip
+
+
+def measure_cases(quick: bool, folder: Path | None) -> list[Table]:
+    note = "Nats a row. Other methods: left to right with 8 x 100 particles; importance sampling with 10,000 draws."
+    table = Table("Fits", COLUMNS, note=note)
+    for case in cases(quick, folder):
+        table.rows.append(line(case))
+        print(table.rows[-1], flush=True)
+    return [table]
+
+
+def enlarge(model: Model) -> Model:
+    """The model with 12 entries of its latent and 40 features, or as it is where that cannot be."""
+    local, observed = model.sites[model.local_site], model.sites[model.observed_site]
+    sizes = {model.axes[axis]: 12 for axis in local.dims if axis in model.axes}
+    sizes |= {model.axes[axis]: 40 for axis in observed.dims if axis in model.axes and model.axes[axis] not in sizes}
+    try:
+        return type(model)(**{**model.settings(), **sizes})
+    except (PPLError, TypeError):
+        return model
+
+
+def measure_models(quick: bool, folder: Path | None) -> list[Table]:
+    columns = ("model", "what is exact", *COLUMNS[1:7])
+    table = Table(
+        "Every model of rows", columns, note="12 entries of the latent and 40 features where the model allows."
+    )
+    for name, kind in MODELS.items():
+        example = kind.example()
+        if not example.model.rows_are_independent:
+            continue
+        try:
+            table.rows.append([name, *line_of_model(example, quick)])
+        except PPLError as error:
+            table.rows.append([name, str(error).partition("\n")[0][:80], *[""] * 6])
+        print(table.rows[-1], flush=True)
+    return [table]
+
+
+def line_of_model(example: Any, quick: bool) -> list[Any]:
+    model = example.model
+    larger = model if quick else enlarge(model)
+    try:
+        params = {site: value.double() for site, value in prior_draw(larger, SEED).items()}
+        x = sample_rows(larger, params, 20, seed=SEED)
+        data = larger.as_read(larger.prepare(x[larger.observed_site], dtype=torch.float64))
+    except (PPLError, ValueError, KeyError, TypeError):  # improper priors, or covariates: the example
+        larger = model
+        params = {site: value.double() for site, value in example.truth.items() if site in model.global_sites}
+        data = model.as_read(model.prepare(example.data, dtype=torch.float64)).rows(torch.arange(20))
+    exact = "sum or quadrature" if "exact" in bounds_of(larger) else "nothing"
+    return [exact, *line(Case("", larger, params, data, 10.0))[1:7]]
+
+
+def measure_calibration(quick: bool, folder: Path | None) -> list[Table]:
+    """Intervals of three standard errors about estimates, over seeds, where the truth is known."""
+    table = Table("Three standard errors hold", ("model", "runs", "share", "mean z", "sd of z"))
+    for name in ("noca", "cvq", "gaussian_pca", "lda", "mixture_of_poissons", "logistic_pca"):
+        example = MODELS[name].example()
+        model = example.model
+        data = model.as_read(model.prepare(example.data, dtype=torch.float64)).rows(torch.arange(30))
+        params = {site: value.double() for site, value in example.truth.items() if site in model.global_sites}
+        exact = log_likelihood(model, params, data, bound="exact")
+        runs = [
+            anneal_locals(model, params, data, Budget(seconds=5.0), seed=seed) for seed in range(2 if quick else 10)
+        ]
+        z = torch.cat([(run.log_evidence - exact) / run.standard_error for run in runs])
+        table.rows.append([name, len(z), float((z.abs() < 3).double().mean()), float(z.mean()), float(z.std())])
+        print(table.rows[-1], flush=True)
+    return [table]
+
+
+PARTS: dict[str, Callable[[bool, Path | None], list[Table]]] = {
+    "cases": measure_cases, "models": measure_models, "calibration": measure_calibration,
+}  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    add_data_option(parser)
+    parser.add_argument("--quick", action="store_true", help="a tiny run, which is no result")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    folder, where = arguments.data, QUICK if arguments.quick else RESULTS
+    tables = [table for part in arguments.parts for table in PARTS[part](arguments.quick, folder)]
+    done = {table.title for table in tables}
+    kept = [] if arguments.quick else [table for table in read_tables(NAME).values() if table.title not in done]
+    print(write_report(NAME, "Annealed estimates and the truth", [*tables, *kept], folder=where))
+
+
+if __name__ == "__main__":
+    main()
