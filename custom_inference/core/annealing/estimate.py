@@ -26,7 +26,7 @@ _EVEN, _WIDER = 0.3, 1.3
 _APART, _LOOKS = 2, 8
 #: Chains that go on at the posterior, for each of those side by side.
 _KEPT = 4
-#: Chains that make an estimate, at least where the seconds allow it, and at most: fewer meet too little of what is rare.
+#: Chains that make an estimate, where the seconds allow it, and at most: fewer meet too little of what is rare.
 _ENOUGH, _MANY = 64, 4096
 #: Chains at least, and moves that every one of them is likely to make.
 _FEWEST, _LIKELY = 8, 200

@@ -131,7 +131,7 @@ def _explain(density: RowDensity, possible: bool) -> str:
     instead = (
         "log_likelihood and local_posterior give an estimate by importance sampling"
         if possible
-        else 'use AIS() or log_likelihood(bound="ais"), which estimate it, or SVI(guide="mean_field"), whose ELBO bounds it'
+        else 'use log_likelihood(bound="ais") or AIS(), which estimate it, or SVI(guide="mean_field"), which bounds it'
     )
     return (
         f"{type(density.model).__name__} has {reals} real numbers a row ({describe_reals(density.model)}) beside "
