@@ -3,6 +3,8 @@
 from .checks.annealed import AIS as AIS
 from .checks.annealed import SMC as SMC
 from .checks.bootstrap import bootstrap as bootstrap
+from .checks.bracket import Bracket as Bracket
+from .checks.bracket import bracket as bracket
 from .checks.calibration.result import Calibration as Calibration
 from .checks.calibration.run import simulation_based_calibration as simulation_based_calibration
 from .checks.compare import Comparison as Comparison

@@ -15,9 +15,10 @@ from custom_inference.checks.calibration.simulate import Problem
 from custom_inference.checks.exact import Exact
 from custom_inference.core.annealing.estimate import Budget, Estimated
 from custom_inference.core.annealing.local import Sandwich, anneal_locals, posterior_of, sandwich
-from custom_inference.core.local_inference import Local
-from custom_inference.core.posterior_bounds import row_log_joint
-from custom_inference.core.posteriors import kullback_leibler
+from custom_inference.core.local_inference import Local, is_feasible
+from custom_inference.core.posterior_bounds import evaluate_posterior, row_log_joint
+from custom_inference.core.posteriors import LocalPosterior, kullback_leibler
+from custom_inference.core.registry import family_of
 from ppl_models import CapacityError, Data, MethodError, Model, ModelError
 from ppl_models.core.errors import own_errors, unknown_name
 
@@ -25,6 +26,8 @@ from ppl_models.core.errors import own_errors, unknown_name
 CHOICES = ("auto", "exact", "ais", "none")
 #: Rows that are drawn from the model to be bounded from both sides, and the part of the seconds that this takes.
 _DRAWN, _SHARE = 40, 0.25
+#: The part of the seconds of an estimate that goes to rows whose exact sum is within reach.
+_EXACT = 0.2
 #: Draws that the ELBO of a posterior is estimated by.
 _DRAWS = 100
 #: R-hat above which chains at the posterior are said to be apart.
@@ -35,14 +38,15 @@ _APART = 1.1
 class PosteriorReference:
     """local: the posterior and log p(x_n), None without; how: "exact", "ais" or "none"; no_exact: why nothing exact.
 
-    estimated: of an estimate how it was found. check: the same estimate from below and from above of rows that were
-    drawn from the model.
+    estimated: of an estimate how it was found; within: how many rows are exact in it. check: the same estimate from
+    below and from above of rows that were drawn from the model.
     """
 
     local: Local | None
     how: Literal["exact", "ais", "none"]
     no_exact: str = ""
     estimated: Estimated | None = None
+    within: int = 0
     check: Sandwich | None = None
 
     @property
@@ -55,6 +59,8 @@ class PosteriorReference:
             "compared with an estimate by annealed importance sampling, whose standard error is "
             f"{float(error.square().mean().sqrt()):.2g} nats a row ({float(error.max()):.2g} at most)"
         ]
+        if self.within:
+            found.append(f"{self.within} of {len(error)} rows are exact")
         if self.check is not None:
             found.append(
                 f"of {len(self.check.lower)} rows drawn from the model it is between bounds that are "
@@ -104,18 +110,70 @@ class PosteriorReference:
             return math.nan
         bound = float(local.bound.sum())
         if kind not in ("exact", "enumeration", "quadrature"):  # some bounds are below the ELBO of their posterior
-            gains = torch.stack([
-                row_log_joint(model, params, data, one) - local.posterior.log_prob(one)
-                for one in local.posterior.sample(_DRAWS)
-            ])  # fmt: skip
-            total = gains.sum(1)
-            elbo, error = float(total.mean()), float(total.std() / math.sqrt(_DRAWS))
+            elbo, error = _elbo(model, params, data, local.posterior)
             bound = bound if abs(elbo - bound) <= 4 * error else elbo
         return float(self.local.bound.sum()) - bound
 
 
 #: What is measured against a reference.
 _COLUMNS = ("evidence", "gap_per_row", "gap_error", "kl_per_row", "worst_marginal_error", "marginal_error")
+
+
+def _elbo(model: Model, params: dict[str, Tensor], data: Data, posterior: LocalPosterior) -> tuple[float, float]:
+    """The ELBO of a posterior of all rows, with its standard error: exact where that is a sum, else by draws."""
+    try:
+        found = evaluate_posterior(model, params, data, posterior)
+    except CapacityError:
+        gains = [row_log_joint(model, params, data, one) - posterior.log_prob(one) for one in posterior.sample(_DRAWS)]
+        total = torch.stack(gains).sum(1)
+        return float(total.mean()), float(total.std() / math.sqrt(_DRAWS))
+    error = found.standard_error
+    return float(found.bound.sum()), 0.0 if error is None else float(error.square().sum().sqrt())
+
+
+def _time_rows(model: Model, data: Data) -> Tensor:
+    """The seconds (N,) that exact sums of the rows take, infinite where they are out of reach or alike for all."""
+    reach = family_of(model).reach
+    return torch.full((len(data),), math.inf) if reach is None else reach(model, data).cpu()
+
+
+def _require_time(model: Model, data: Data, seconds: float) -> None:
+    """Raises CapacityError where exact sums of all rows take longer than so many seconds."""
+    each = _time_rows(model, data)
+    if family_of(model).reach is not None and not is_feasible(model, data) and float(each.sum()) > seconds:
+        within = int(each.isfinite().sum())
+        raise CapacityError(
+            f"exact sums are within reach in {within} of {len(each)} rows, and take about "
+            f"{float(each[each.isfinite()].sum()):.0f} s in these, of {seconds:g} that are given"
+        )
+
+
+def _estimate(
+    model: Model, params: dict[str, Tensor], data: Data, budget: Budget, seed: int, reference: str
+) -> tuple[Local, Estimated, int]:
+    """Estimate by annealing, where "auto" is asked for but for rows whose exact sum is within reach; how many."""
+    each = _time_rows(model, data)
+    order = each.argsort()
+    within = torch.zeros(len(data), dtype=torch.bool)
+    if reference == "auto":
+        within[order] = each[order].cumsum(0) <= _EXACT * budget.seconds
+    rest, some = (~within).nonzero()[:, 0], within.nonzero()[:, 0]
+    found = anneal_locals(model, params, data.rows(rest) if len(some) else data, budget, seed=seed)
+    if len(some):
+        exact = Exact().local_posterior(model, params, data.rows(some))
+        zero, mean = torch.zeros_like(exact.bound), exact.posterior.mean
+        draws = exact.posterior.sample(len(found.codes), seed=seed)
+        known = Estimated(
+            exact.bound, zero, zero.long(), zero.long(), draws, mean, exact.posterior.variance, 0 * mean, zero + 1
+        )
+        order = torch.argsort(torch.cat([rest, some]))
+        axes = {"codes": 1}
+        found = Estimated(*(
+            torch.cat([one, other.to(one)], axes.get(name, 0)).index_select(axes.get(name, 0), order)
+            for name, one, other in zip(Estimated._fields, found, known, strict=True)
+        ))  # fmt: skip
+    posterior = posterior_of(model, params, data, found)
+    return Local(posterior, found.log_evidence, found.standard_error, "estimate", "annealing"), found, len(some)
 
 
 def find_posterior_reference(
@@ -133,6 +191,8 @@ def find_posterior_reference(
     if reference != "ais":
         try:
             with torch.no_grad(), own_errors():
+                if reference == "auto":
+                    _require_time(model, data, seconds)
                 return PosteriorReference(Exact().local_posterior(model, params, data), "exact")
         except (CapacityError, MethodError, ModelError) as error:
             if reference == "exact":
@@ -141,20 +201,13 @@ def find_posterior_reference(
     try:
         budget = Budget(seconds=seconds * (1 - _SHARE))
         with own_errors():
-            found = anneal_locals(model, params, data, budget, seed=seed)
-            local = Local(
-                posterior_of(model, params, data, found),
-                found.log_evidence,
-                found.standard_error,
-                "estimate",
-                "annealing",
-            )
+            local, found, within = _estimate(model, params, data, budget, seed, reference)
     except (CapacityError, MethodError, ModelError) as error:
         if reference == "ais":
             raise
         return PosteriorReference(None, "none", f"{reason}; {str(error).partition(chr(10))[0]}")
-    steps = int(found.steps.double().median())
-    return PosteriorReference(local, "ais", reason, found, _check(model, params, data, budget, steps, seed))
+    steps = int(found.steps[found.steps > 0].double().median())
+    return PosteriorReference(local, "ais", reason, found, within, _check(model, params, data, budget, steps, seed))
 
 
 def _check(

@@ -13,7 +13,7 @@ from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.process_group import Pool
 from custom_inference.core.states import Params as Params
 from custom_inference.core.states import State, values_of
-from ppl_models import Data
+from ppl_models import Data, Model
 
 #: The locals of an earlier E step on the same rows, which the next one goes on from.
 Warm = dict[str, Tensor] | None
@@ -150,6 +150,11 @@ class Engine(abc.ABC, Generic[_Rows, _Iterated]):
         """Say whether it is cheap enough to be a default at this size."""
         del model
         return True
+
+    def feasible_on(self, model: Model, data: Data) -> bool:
+        """Say whether it is cheap enough to be a default on these data: of most engines the model alone tells."""
+        del data
+        return self.feasible(model)
 
     def prior_term(self, model: Any, state: _Iterated) -> Tensor | float:
         """Return what the objective adds to the sum of the rows' bounds: by default the log density of the model's

@@ -35,10 +35,10 @@ def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor,
     """
     engines = engines_of(fit.model)
     at = fit.globals if params is None else params
-    instead = estimate_in_place(fit.model)
+    instead = estimate_in_place(fit.model, fit.data)
     if instead is not None:
         return log_likelihood(fit.model, at, fit.data, bound=instead, seed=fit.seed), instead
-    if not engines or is_feasible(fit.model):
+    if not engines or is_feasible(fit.model, fit.data):
         try:
             exact = fit.evidence if params is None else log_likelihood(fit.model, at, fit.data, seed=fit.seed)
             return exact, "exact"

@@ -132,11 +132,15 @@ class LocalSolver:
         return local_of(own, model, params, rows, step).to(data.x.device)
 
 
-def is_feasible(model: Model) -> bool:
-    """Whether exact local posteriors are the default: codes of few bits, locals of a few values, cheap integrals."""
+def is_feasible(model: Model, data: Data | None = None) -> bool:
+    """Whether exact local posteriors are the default: codes of few bits, locals of a few values, cheap integrals; where
+    ``data`` are given, sums that are cheap on these rows."""
     engines = engines_of(model)
     if engines:
-        return "exact" in engines and engines["exact"]().feasible(model)
+        if "exact" not in engines:
+            return False
+        exact = engines["exact"]()
+        return exact.feasible(model) if data is None else exact.feasible_on(model, data)
     return is_cheap(model) if is_own_of_rows(model) else not model.has_continuous_locals
 
 
@@ -156,10 +160,10 @@ def scalable_bound(model: Model) -> str:
     return next((name for name in known if name not in ("exact", ANNEALED)), "exact" if known else "truncated")
 
 
-def estimate_in_place(model: Model) -> str | None:
+def estimate_in_place(model: Model, data: Data | None = None) -> str | None:
     """The estimate of log p(x_n | params) in place of the exact one, where that is not feasible and there is one."""
     estimates = family_of(model).estimates
-    return None if not estimates or is_feasible(model) else next(iter(estimates))
+    return None if not estimates or is_feasible(model, data) else next(iter(estimates))
 
 
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:
@@ -222,9 +226,10 @@ def solve_local(
     if not engines and bound in (None, "exact", IMPORTANCE):
         return infer_exactly(model, params, data, estimates=bound != "exact", seed=seed)
     points = fallback is not None and fallback.engine.objective == "log joint"
-    if bound is None and fallback is not None and (points or not is_feasible(model)):
+    if bound is None and fallback is not None and (points or not is_feasible(model, data)):
         return fallback.solve(model, params, data, seed=seed, evidence=evidence)
-    name = bound or estimate_in_place(model) or ("exact" if is_feasible(model) else scalable_bound(model))
+    name = bound or estimate_in_place(model, data)
+    name = name or ("exact" if is_feasible(model, data) else scalable_bound(model))
     if name in family_of(model).estimates:
         exact = engine_for(model, "exact") if "exact" in engines else None
         if not evidence and exact is not None and exact.reads_off:  # the estimate is of the evidence alone
@@ -256,7 +261,7 @@ def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | Non
     if bound == POINT:
         what = f"'{POINT}' is no bound on log p(x_n); valid: {', '.join(bounds_of(model))}"
         raise MethodError(f"{what}. The likelihood at point estimates of the locals is plugin_log_likelihood")
-    name = bound or estimate_in_place(model)
+    name = bound or estimate_in_place(model, data)
     if name is not None and name in family_of(model).estimates:
         return family_of(model).estimates[name](model, params, data, seed=seed).bound
     if bound not in (None, "exact") or not engines_of(model):

@@ -14,7 +14,7 @@ from custom_inference.core.dyads import estimate_bound_and_variance, log_joint_o
 from custom_inference.core.engine import Params
 from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.local_inference import Local, enumerate_local
-from custom_inference.core.posteriors import LocalPosterior
+from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.registry import engine_for, engines_of
@@ -101,10 +101,15 @@ def _mean(values: list[Tensor]) -> tuple[Tensor, Tensor]:
 
 
 def _finite_bound(model: Model, params: Params, data: Data, posterior: LocalPosterior) -> Tensor:
-    """Compute the ELBO of rows with finite locals by summing over all their values."""
-    if "mean_field" in engines_of(model):
+    """Compute the ELBO of rows with finite locals: of independent bits as mean field has it where there is such an
+    engine; of codes of each row's own by the sum over these; of what has no table by draws; else by the sum over all
+    values."""
+    if isinstance(posterior, BernoulliPosterior) and "mean_field" in engines_of(model):
         engine: Any = engine_for(model, "mean_field")
         return engine.bound(model, params, engine.rows(model, data), posterior.mean)
+    own_codes = "codes" in posterior.layout() and not posterior.shared
+    if own_codes or not posterior.tabulated:  # of an exact posterior every draw has the same difference
+        return posterior.expect(lambda code: row_log_joint(model, params, data, code) - posterior.log_prob(code))
     (_, log_q), exact = posterior.table(), enumerate_local(model, params, data)
     log_p = exact.posterior.table()[1] + exact.bound[:, None]
     return (log_q.exp() * torch.where(log_q > -torch.inf, log_p - log_q, torch.zeros_like(log_q))).sum(-1)

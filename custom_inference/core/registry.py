@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.distributions import Dirichlet
 
 from custom_inference.core.engine import POINT, Engine, Objective
@@ -58,6 +59,9 @@ class Family:
         engines: ``log_likelihood(bound=name)``. The first stands in where the exact one is not feasible.
     chains: (model, params, data) -> chains over the locals for annealing, faster than those of the program; None where
         they do not serve.
+    above: (model, params, data, exact_ones=) -> an upper bound on log p(x_n) (N,), and in which rows it is exact (N,).
+    reach: (model, data) -> the seconds (N,) that the exact sums of the rows take, where that depends on the row;
+        infinite where they are out of reach.
     presentation: what figures and reports say of the model.
     predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``; where it
         ``reads_queries``, (fit, query, ...) with what ``Fit.predict`` is given, as it is.
@@ -81,6 +85,8 @@ class Family:
     result: type[Any] | None = None
     estimates: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     chains: Callable[..., Any] | None = None
+    above: Callable[..., tuple[Tensor, Tensor]] | None = None
+    reach: Callable[[Any, Data], Tensor] | None = None
     presentation: Presentation = field(default_factory=Presentation)
     predict: Callable[..., Any] | None = None
     reads_queries: bool = False

@@ -21,7 +21,7 @@ from custom_inference.core.registry import engines_of
 from custom_inference.core.states import PointsWithLocals, values_of
 from custom_inference.em.hyper_steps import move_hypers
 from custom_inference.em.surrogate_priors import MATCHED, alike, centre_of, certain, inside, slopes_of
-from ppl_models import Model, PriorError
+from ppl_models import Data, Model, PriorError
 from ppl_models.core.hierarchy import arguments_of, is_function, typical_values
 from ppl_models.core.priors import is_flat, support_of, value_if_known
 from ppl_models.distributions import Flat, InverseWishart
@@ -146,6 +146,9 @@ class AnyPriorEngine(Engine):
 
     def feasible(self, model: Model) -> bool:
         return self._plain.feasible(model)
+
+    def feasible_on(self, model: Model, data: Data) -> bool:
+        return self._plain.feasible_on(model, data)
 
     @property
     def patience(self) -> int:

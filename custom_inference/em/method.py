@@ -245,7 +245,8 @@ def _warn_of_floors(engine: Engine, model: Model, values: Params, step: EStep) -
 
 @dataclass(frozen=True, kw_only=True)
 class EM(VariationalEM):
-    """Exact EM: the E step sums over all codes, so the bound is the evidence. For up to about 14 bits."""
+    """Exact EM: the E step sums over all codes, so the bound is the evidence. For up to about 14 bits; of ``NOCA`` for
+    any number of sources where rows have few ones."""
 
     guide: str | Guide = "exact"
 

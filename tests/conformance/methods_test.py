@@ -245,7 +245,7 @@ def test_priors_that_closed_form_steps_cannot_take():
 
 
 def test_exact_em_with_too_many_sources_is_refused_before_any_work():
-    x = torch.bernoulli(torch.full((20, 40), 0.3))
+    x = torch.bernoulli(torch.full((20, 40), 0.8))
     with pytest.raises(CapacityError, match="enumerating the 2\\^35 codes"):
         ci.EM().fit(NOCA(num_components=35, num_features=40), x, progress=False)
 

@@ -129,7 +129,7 @@ def prepare(chains: Chains, budget: Budget, generator: torch.Generator) -> tuple
 
 
 def _affordable(chains: Chains, budget: Budget, generator: torch.Generator) -> int:
-    """As many chains as can make ``_LIKELY`` moves within the seconds, at least ``_FEWEST``."""
+    """Count the chains that can make ``_LIKELY`` moves within the seconds, at least ``_FEWEST``."""
     power, tuning = torch.full((len(chains),), 0.5, dtype=torch.float64), _plain_tuning(chains)
     one = torch.zeros(1, dtype=torch.long)
     chains.rows(one).move(chains.rows(one).begin(2, generator), power[:1], tuning.rows(one), generator)  # compiles

@@ -47,14 +47,20 @@ def chains_of(model: Model, params: Mapping[str, Tensor], data: Data) -> Chains:
         return found
     try:
         density = RowDensity.of(model, params, data.to(dtype=torch.float64))
-    except (NotImplementedError, ModelError) as error:
-        if isinstance(error, ModelError) and not engines_of(model):
+    except NotImplementedError as error:
+        raise _without_moves(model, str(error) or "they have no density") from error
+    except ModelError as error:
+        if not engines_of(model):
             raise  # a program of one's own that states something else than it declares
-        sites, found = ", ".join(f"'{site}'" for site in model.row_latents), str(error) or "they have no density"
-        raise MethodError(f"no moves for the latents {sites} of {type(model).__name__}: {found}") from error
+        raise _without_moves(model, str(error)) from error
     if not density.layout.latents:
         raise MethodError(f"{type(model).__name__} has no latents of its rows")
     return ProgramChains(density)
+
+
+def _without_moves(model: Model, reason: str) -> MethodError:
+    sites = ", ".join(f"'{site}'" for site in model.row_latents)
+    return MethodError(f"no moves for the latents {sites} of {type(model).__name__}: {reason}")
 
 
 def anneal_locals(

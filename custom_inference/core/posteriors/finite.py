@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -65,6 +66,15 @@ class CodePosterior(LocalPosterior):
     def log_prob(self, source: Tensor) -> Tensor:
         same = (self.codes.to(source) == source.unsqueeze(-2)).all(-1)
         return torch.where(same, self.log_weight, torch.full_like(self.log_weight, -torch.inf)).logsumexp(-1)
+
+    def expect(self, value: Callable[[Tensor], Tensor], *, seed: int = 0) -> Tensor:
+        """Return E[value(s_n)] of every row, (N,), by the sum over its codes."""
+        total = torch.zeros_like(self.log_weight[:, 0])
+        for slot in range(self.log_weight.shape[1]):
+            code = self.codes[slot].expand(len(total), -1) if self.shared else self.codes[:, slot]
+            weight = self.log_weight[:, slot].exp()
+            total += torch.where(weight > 0, weight * value(code.to(weight)), 0.0)
+        return total
 
     def table(self) -> tuple[Tensor, Tensor]:
         if self.shared:
@@ -220,7 +230,8 @@ class LabellingPosterior(LocalPosterior):
 def kullback_leibler(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> Tensor:
     """KL(q || p) of each row, (N,).
 
-    Over finite latents the exact sum over all values in both tables; over continuous ones the mean of
+    Over finite latents the exact sum over all values in both tables, or where these are too many what ``p`` has
+    (``divergence_from``); over continuous ones the mean of
     log q - log p over ``DRAWS`` draws from q, an estimate. Infinite for a point: it has no density. Of the nodes of a
     graph, where one of the two is joint, (1,): the divergence of the joint distributions.
     """
@@ -240,6 +251,8 @@ def kullback_leibler(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> 
         return torch.stack([log_q - log_p for log_q, log_p in pairs]).mean(0)
     if q.lists_labels or p.lists_labels:
         return _of_labellings(q, p)
+    if not p.tabulated:
+        return p.divergence_from(q, seed=seed)
     return _kl_of_tables(*_on_common_codes(q.table(), p.table()))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import abc
 import functools
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Self, get_type_hints
 
@@ -17,8 +18,8 @@ from torch.distributions.constraints import Constraint
 
 from ppl_models import MethodError
 
-#: Draws that variances without a closed form are estimated by.
-_DRAWS_OF_VARIANCE = 2000
+#: Draws that variances without a closed form are estimated by, and averages.
+_DRAWS_OF_VARIANCE, _AVERAGED = 2000, 200
 
 
 class _LogWeights(Constraint):
@@ -66,6 +67,8 @@ class LocalPosterior(abc.ABC):
     #: Whether it has a density, rather than probabilities of values; and all its mass on one value of each row.
     continuous: ClassVar[bool] = False
     is_point: ClassVar[bool] = False
+    #: Whether finite values are few enough for ``table``; of others ``divergence_from`` is asked.
+    tabulated: ClassVar[bool] = True
     #: Whether it lists labelings of all nodes of a graph.
     lists_labels: ClassVar[bool] = False
 
@@ -139,6 +142,19 @@ class LocalPosterior(abc.ABC):
 
         Raises MethodError for continuous latents, CapacityError for codes of many bits.
         """
+
+    def expect(self, value: Callable[[Tensor], Tensor], *, seed: int = 0) -> Tensor:
+        """Return E[value(s_n)] of every row, (N,), of a function from (N, K) to (N,): by default an estimate, the mean
+        over draws."""
+        return torch.stack([value(one) for one in self.sample(_AVERAGED, seed=seed)]).mean(0)
+
+    def divergence_from(self, q: LocalPosterior, *, seed: int = 0) -> Tensor:
+        """Return KL(q || this) of every row, (N,), where this is not ``tabulated``.
+
+        Raises MethodError where it has no way of its own.
+        """
+        del seed
+        raise MethodError(f"no divergence of a {type(q).__name__} from a {type(self).__name__}")
 
     def to(self, device: torch.device | str) -> Self:
         """Move the posterior to another device; return itself if it is there already."""

@@ -20,7 +20,7 @@ from ppl_models.distributions import all_codes
 
 _Matrix = TypeVar("_Matrix", bound=MatrixRows)
 #: Entries of the (rows, codes) table per block, and the fewest rows (the code tables are read once a block).
-_BLOCK_ENTRIES, _LEAST_ROWS = 2**20, 128
+_BLOCK_ENTRIES, LEAST_ROWS = 2**20, 128
 #: Tables below this are made without asking for the free memory.
 _NEGLIGIBLE_BYTES = 2**26
 
@@ -68,7 +68,7 @@ class Enumerated(ExactEngine[_Matrix, Params]):
     def _block_rows(self, num_bits: int, num_rows: int) -> int:
         """Return the rows a block: its table stays in cache, where six passes over it cost less than one over main
         memory."""
-        return min(num_rows, max(_LEAST_ROWS, _BLOCK_ENTRIES // 2**num_bits))
+        return min(num_rows, max(LEAST_ROWS, _BLOCK_ENTRIES // 2**num_bits))
 
     def posterior(self, model: Model, params: Params, rows: _Matrix, step: EStep | None = None) -> LocalPosterior:
         self.require_memory(len(params["source_prior"]), rows.like.shape[1], len(rows))

@@ -12,7 +12,9 @@ from custom_inference.families.noca.factorized import NocaFactorized
 from custom_inference.families.noca.guide import FactorizedNoisyOr
 from custom_inference.families.noca.mean_field import NocaMeanField
 from custom_inference.families.noca.propose import NocaProposals
+from custom_inference.families.noca.reach import time_rows
 from custom_inference.families.noca.truncated import NocaTruncated
+from custom_inference.families.noca.upper import bound_above
 from ppl_models import NOCA
 
 
@@ -36,6 +38,8 @@ FAMILIES = (
         default=lambda model, _: "exact" if model.num_components <= EXACT_EM_UP_TO else "truncated",
         guides={"factorized": FactorizedNoisyOr},
         chains=noisy_or_chains,
+        above=bound_above,
+        reach=time_rows,
         presentation=Presentation(
             value="P(feature on | source present)",
             local="P(source present | row)",

@@ -26,9 +26,13 @@ class NocaEngine(Engine):
 
     def check(self, model: Model, rows: BinaryRows) -> None:
         """Raises MethodError for priors other than Beta (or flat): the M steps are closed-form for those only."""
+        self.check_priors(model, rows)
+        super().check(model, rows)
+
+    def check_priors(self, model: Model, rows: BinaryRows) -> None:
+        """Raises MethodError for priors other than Beta, or flat."""
         for site, shape in model.shapes.items():
             Beta.with_mode(model, site, rows.ones.new_zeros(shape))
-        super().check(model, rows)
 
     def initial(self, model: Model, rows: BinaryRows, generator: torch.Generator) -> Params:
         """Start with random loadings around the data's mean rate, and a leak well below it."""

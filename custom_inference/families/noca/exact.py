@@ -1,53 +1,99 @@
-"""NOCA by enumeration: the exact posterior over the 2^K codes of every row.
+"""NOCA by exact sums over the sources of every row: over all 2^K codes, or over the subsets of the row's ones.
 
-With A = theta_0 + C theta (2^K, D) for the codes C, log p(x_n | c) is two matrix products with
-L1 = log(1 - e^{-A}) and L0 = -A. The posterior table R (N, 2^K) enters the M step only through the expected counts
-R' ones, R' zeros and R' 1, which are additive over rows; given them, further inner M steps cost nothing in N.
+Of up to ``EXACT_UP_TO`` sources the posterior is a table R (N, 2^K) over the codes. It enters the M step only through
+the expected counts R' ones, R' zeros and R' 1, which are additive over rows; given them, further inner M steps cost
+nothing in N. Of more sources each row takes what costs less (``reach``), all codes or the subsets of its ones
+(``subsets``); the M step is then that of the other engines, from the expected numbers of transmissions.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.capacity import memory_limit
+from custom_inference.core.engine import EXACT_UP_TO, EStep, Params, Warm
+from custom_inference.core.posteriors import LocalPosterior
+from custom_inference.core.registry import EXACT_EM_UP_TO
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiate
 from custom_inference.families.conjugate.beta import Beta
+from custom_inference.families.noca.codes import SourceTables
 from custom_inference.families.noca.common import NocaEngine, prior_mode, thetas, transmission_update
+from custom_inference.families.noca.posterior import NoisyOrPosterior
+from custom_inference.families.noca.reach import Reach, find_reach, is_cheap_on
+from custom_inference.families.noca.subsets import Subsets
 from custom_inference.families.rows.matrix import BinaryRows
-from ppl_models import Model
-from ppl_models.distributions import BernoulliVector, log1mexp
+from ppl_models import Data, MethodError, Model
 
 
 @dataclass(frozen=True, kw_only=True)
 class NocaExact(NocaEngine, Enumerated):
-    """Exact E step over all codes, cause-transmission M step.
+    """Exact E step, cause-transmission M step.
 
-    inner_steps: transmission updates per M step (each raises the expected log joint; the counts are reused).
+    inner_steps: transmission updates per M step of few sources (each raises the expected log joint; the counts are
+        reused).
     """
 
     inner_steps: int = 4
 
-    def tables(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> _SourceTables:
-        codes = codes_of(len(params["source_prior"]), rows.ones.dtype, rows.ones.device)
-        theta, theta0 = thetas(params)
-        activation = codes @ theta + theta0
-        lift = log1mexp(activation) + activation
-        prior = BernoulliVector(params["source_prior"], validate_args=False).log_prob(codes)
-        if temperature != 1.0:
-            lift, activation = temperature * lift, temperature * activation
-        return _SourceTables(codes, lift, activation, prior if rows.mask is not None else prior - activation.sum(-1))
+    def tables(self, params: Params, rows: BinaryRows, temperature: float = 1.0) -> SourceTables:
+        return SourceTables.of(params, rows, temperature)
+
+    def feasible_on(self, model: Model, data: Data) -> bool:
+        """Say whether exact sums of these rows are cheap enough to be a default: those of few sources, and of rows
+        with few ones."""
+        return self.feasible(model) or is_cheap_on(model, data)
+
+    def check(self, model: Model, rows: BinaryRows) -> None:
+        """Raises CapacityError where the codes do not fit into memory; beyond ``EXACT_UP_TO`` sources for rows out of
+        reach."""
+        if model.shapes["source_prior"][0] <= EXACT_UP_TO:
+            return super().check(model, rows)
+        self.check_priors(model, rows)
+        self._reach(model, rows)
+        return None
+
+    def _reach(self, model: Model, rows: BinaryRows) -> Reach:
+        """Find what sums each row. Raises CapacityError for rows out of reach."""
+        found = find_reach(model, rows, self.max_bytes)
+        found.require(model, rows, memory_limit(self.max_bytes))
+        return found
 
     def e_step(
         self, model: Model, params: Params, rows: BinaryRows, warm: Warm = None, *,
         temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
+        if len(params["source_prior"]) <= EXACT_UP_TO:
+            statistics, bound, _ = self._count_codes(params, rows, temperature)
+            return EStep(statistics, {}, bound)
+        if temperature != 1.0:
+            found = f"a temperature of {temperature:g} with {len(params['source_prior'])} sources"
+            raise MethodError(f"{found}; expected 1, or at most {EXACT_UP_TO} sources, whose codes are enumerated")
+        by_codes = self._reach(model, rows).by_codes
+        bound, mean = rows.like.new_empty(len(rows)), rows.like.new_empty(len(rows), len(params["source_prior"]))
+        sent, sent_leak = torch.zeros_like(params["loading"]), torch.zeros_like(params["leak"])
+        if not bool(by_codes.all()):
+            found = Subsets.of(params, rows.select(~by_codes)).expect()
+            bound[~by_codes], mean[~by_codes] = found.log_evidence.to(bound), found.mean.to(mean)
+            sent, sent_leak = sent + found.sent.to(sent), sent_leak + found.sent_leak.to(sent)
+        if bool(by_codes.any()):
+            counts, bound[by_codes], mean[by_codes] = self._count_codes(params, rows.select(by_codes), means=True)
+            more, more_leak = _transmissions(params, counts["code_ones"])
+            sent, sent_leak = sent + more, sent_leak + more_leak
+        # As the other engines' (``noca.common.transmission_statistics``), whose sums are yet to be multiplied by p.
+        statistics = {"sent": sent, "sent_leak": sent_leak, "present": rows.sum_observed(mean), "source": mean.sum(0)}
+        statistics |= {"observed": rows.observed_count, "rows": mean.new_tensor(len(rows))}
+        return EStep(statistics, {"mean": mean}, bound)
+
+    def _count_codes(
+        self, params: Params, rows: BinaryRows, temperature: float = 1.0, *, means: bool = False
+    ) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+        """Compute the expected counts of all codes, log p(x_n) (N,) and, where they are asked for, E[s_n] (N, K)."""
         tables = self.tables(params, rows, temperature)
         total: dict[str, Tensor] = {}
-        bounds = []
+        bounds, found = [], []
         for part in self.blocks(params, rows):
             weight, scale, evidence = exponentiate(tables.joint(part))
             bounds.append(evidence)
@@ -57,9 +103,14 @@ class NocaExact(NocaEngine, Enumerated):
             if part.mask is not None:
                 counts["code_observed"] = (part.mask * scale[:, None]).T @ weight
             total = {k: total[k].add_(v) if k in total else v for k, v in counts.items()}
-        return EStep({k: v.T.contiguous() if v.ndim > 1 else v for k, v in total.items()}, {}, torch.cat(bounds))
+            if means:
+                found.append((weight @ tables.codes) * scale[:, None])
+        counts = {k: v.T.contiguous() if v.ndim > 1 else v for k, v in total.items()}
+        return counts, torch.cat(bounds), torch.cat(found) if means else tables.codes[:0]
 
     def m_step(self, model: Model, params: Params, step: EStep, rows: BinaryRows) -> Params:
+        if "code" not in step.statistics:
+            return super().m_step(model, params, step, rows)
         code, ones = step.statistics["code"], step.statistics["code_ones"]
         codes = codes_of(len(params["source_prior"]), code.dtype, code.device)
         observed = step.statistics.get("code_observed")
@@ -68,23 +119,35 @@ class NocaExact(NocaEngine, Enumerated):
         new = {**params, "source_prior": prior_mode(model, params, code @ codes, round(float(code.sum())))}
         priors = [Beta.with_mode(model, site, params[site]) for site in ("loading", "leak")]
         for _ in range(self.inner_steps):
-            theta, theta0 = thetas(new)
-            # ones / P(x_j = 1 | c), (C, D): where no row has the code and the feature, 0 / small stays 0.
-            ratio = ones / (-torch.expm1(-(codes @ theta + theta0))).clamp(min=torch.finfo(code.dtype).tiny)
-            sent, sent_leak = new["loading"] * (codes.T @ ratio), new["leak"] * ratio.sum(0)
+            sent, sent_leak = _transmissions(new, ones)
             new |= transmission_update(priors, sent=sent, sent_leak=sent_leak, present=present, observed=leak_count)
         return new
 
+    def posterior(self, model: Model, params: Params, rows: BinaryRows, step: EStep | None = None) -> LocalPosterior:
+        if len(params["source_prior"]) <= EXACT_UP_TO:
+            return super().posterior(model, params, rows, step)
+        step = self.e_step(model, params, rows) if step is None else step
+        by_codes = self._reach(model, rows).by_codes
+        return NoisyOrPosterior(model, dict(params), rows, step.locals["mean"], step.bound, by_codes)
 
-class _SourceTables(NamedTuple):
-    """What the log joint of every code needs: codes (C, K), L1 - L0 and -L0 (C, D), the rest (C,)."""
+    def log_evidence(self, model: Model, params: Params, rows: BinaryRows) -> Tensor:
+        """Compute log p(x_n), (N,): of few sources by all codes, which gradients pass through; of more by what costs
+        less, without gradients unless all rows are summed by codes."""
+        if len(params["source_prior"]) <= EXACT_EM_UP_TO or any(one.requires_grad for one in params.values()):
+            return super().log_evidence(model, params, rows)
+        by_codes = self._reach(model, rows).by_codes
+        found = rows.like.new_empty(len(rows))
+        if not bool(by_codes.all()):
+            found[~by_codes] = Subsets.of(params, rows.select(~by_codes)).log_evidence().to(found)
+        if bool(by_codes.any()):
+            found[by_codes] = super().log_evidence(model, params, rows.select(by_codes))
+        return found
 
-    codes: Tensor
-    lift: Tensor
-    activation: Tensor
-    constant: Tensor
 
-    def joint(self, rows: BinaryRows) -> Tensor:
-        """Compute log p(x_n, c) (N, C): minus the activation for every observed entry, and the lift for every one."""
-        lifted = torch.addmm(self.constant, rows.ones, self.lift.T)
-        return lifted if rows.mask is None else lifted.addmm_(rows.mask.to(lifted), self.activation.T, alpha=-1)
+def _transmissions(params: Params, ones: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute the expected transmissions of sources (K, D) and leak (D,) from the codes' expected ones (C, D)."""
+    codes = codes_of(len(params["source_prior"]), ones.dtype, ones.device)
+    theta, theta0 = thetas(params)
+    # ones / P(x_j = 1 | c), (C, D): where no row has the code and the feature, 0 / small stays 0.
+    ratio = ones / (-torch.expm1(-(codes @ theta + theta0))).clamp(min=torch.finfo(ones.dtype).tiny)
+    return params["loading"] * (codes.T @ ratio), params["leak"] * ratio.sum(0)
