@@ -10,11 +10,15 @@ from .checks.calibration.run import simulation_based_calibration as simulation_b
 from .checks.compare import Comparison as Comparison
 from .checks.compare import compare as compare
 from .checks.empirical_bayes import empirical_bayes_log_likelihood as empirical_bayes_log_likelihood
+from .checks.evidence.result import Evidence as Evidence
+from .checks.evidence.run import marginal_likelihood as marginal_likelihood
 from .checks.exact import Exact as Exact
 from .checks.information import observed_information as observed_information
 from .checks.leave_one_out import LeaveOneOut as LeaveOneOut
 from .checks.leave_one_out import compare_loo as compare_loo
 from .checks.leave_one_out import loo as loo
+from .checks.model_choice.result import ModelComparison as ModelComparison
+from .checks.model_choice.run import compare_models as compare_models
 from .checks.predictive_check import posterior_predictive_check as posterior_predictive_check
 from .checks.predictive_result import PredictiveCheck as PredictiveCheck
 from .checks.standard_errors import StandardErrors as StandardErrors

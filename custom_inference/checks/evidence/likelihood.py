@@ -1,0 +1,179 @@
+"""log p(x | globals) of any row model, the latents of the rows summed or integrated out, at many globals at once."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor
+
+from custom_inference.checks.evidence.coordinates import Globals
+from custom_inference.checks.evidence.exact import is_mixture
+from custom_inference.core.latent_values import is_own_of_rows
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.reference import best_reference, count_configurations, describe_reals, log_evidence
+from custom_inference.core.programs.statements import learning
+from custom_inference.core.registry import engine_for, engines_of
+from custom_inference.svi.marginal import log_prior_of
+from ppl_models import Data, MethodError, Model, PPLError
+from ppl_models.core.errors import own_errors
+from ppl_models.core.hierarchy import is_function, typical_values
+from ppl_models.data import sparse as _sparse
+
+#: log p(x | globals), (), at the values of all globals.
+LogLikelihood = Callable[[Mapping[str, Tensor]], Tensor]
+#: Numbers that are evaluated at once, about.
+_ENTRIES = 2**22
+
+
+class OutOfTime(Exception):
+    """The seconds are over."""
+
+
+class Points:
+    """Globals u (S, d) with log q(u) (S,), their prior density, and l(u) (S,) = log p(x, u) - log q(u)."""
+
+    def __init__(self, u: Tensor, prior: Tensor, likelihood: Tensor):
+        self.u, self.prior, self.likelihood = u, prior, likelihood
+
+    def at(self, temperature: float) -> Tensor:
+        """Return log q(u) + temperature l(u), -inf where the likelihood is 0."""
+        tempered = self.prior + temperature * self.likelihood
+        return torch.where(torch.isnan(tempered), -torch.inf, tempered)
+
+    def select(self, index: Tensor) -> Points:
+        """Select some points."""
+        return Points(self.u[index], self.prior[index], self.likelihood[index])
+
+    def where(self, taken: Tensor, other: Points) -> Points:
+        """Take the points of another set where ``taken`` (S,) says so."""
+        pairs = ((self.u, other.u), (self.prior, other.prior), (self.likelihood, other.likelihood))
+        return Points(*(torch.where(taken.reshape(-1, *[1] * (a.ndim - 1)), b, a) for a, b in pairs))
+
+
+@dataclass
+class Target:
+    """The prior and the likelihood of the globals, at many u at once: by ``torch.vmap`` where the likelihood allows it,
+    one after the other where it does not."""
+
+    globals: Globals
+    log_likelihood: LogLikelihood
+    together: int
+    deadline: float = math.inf
+    vectorised: bool = True
+
+    def evaluate(self, u: Tensor) -> Points:
+        """Evaluate at u (S, d)."""
+        return Points(u, *self._each(u))
+
+    def gradient(self, u: Tensor, temperature: float) -> tuple[Points, Tensor]:
+        """Evaluate at u (S, d), with the gradient (S, d) of the tempered log density."""
+        leaf = u.detach().requires_grad_()
+        with torch.enable_grad():
+            prior, likelihood = self._each(leaf)
+            total = (prior + temperature * likelihood).nan_to_num(0.0, 0.0, 0.0).sum()
+            (slope,) = torch.autograd.grad(total, leaf, allow_unused=True)
+        slope = torch.zeros_like(u) if slope is None else slope.nan_to_num(0.0, 0.0, 0.0)
+        return Points(u, prior.detach(), likelihood.detach()), slope
+
+    def _one(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        values, prior = self.globals.evaluate(u)
+        return prior, self.log_likelihood(values)
+
+    def _each(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        found: list[tuple[Tensor, Tensor]] = []
+        with own_errors(), pyro.validation_enabled(False):
+            for some in u.split(self.together):
+                if self.vectorised:
+                    self._require_time()
+                    try:
+                        found.append(torch.vmap(self._one)(some))
+                        continue
+                    except PPLError:
+                        raise
+                    except (RuntimeError, ValueError):  # one after the other shows whether vmap was the reason
+                        self.vectorised = False
+                for one in some:
+                    self._require_time()
+                    prior, likelihood = self._one(one)
+                    found.append((prior.unsqueeze(0), likelihood.unsqueeze(0)))
+        return torch.cat([prior for prior, _ in found]), torch.cat([each for _, each in found])
+
+    def _require_time(self) -> None:
+        if time.perf_counter() > self.deadline:
+            raise OutOfTime
+
+
+def target_of(model: Model, data: Data) -> Target:
+    """Return the prior and the likelihood of a row model's globals.
+
+    Raises
+    ------
+    PriorError: a prior that is improper. MethodError: latents that no sum or integral is known for; it names them.
+    """
+    globals_ = Globals.of(model, data)
+    entries = math.prod(data.x.shape[1:])
+    width = entries * min(count_configurations(model), 4096.0)
+    return Target(globals_, _log_likelihood(model, data), max(1, int(_ENTRIES / (len(data) * width))))
+
+
+def _log_likelihood(model: Model, data: Data) -> LogLikelihood:
+    if not model.rows_are_independent:
+        raise MethodError(
+            f"the latents '{model.local_site}' of {type(model).__name__} meet in every entry: at given globals they "
+            "cannot be summed out row by row; expected few nodes of SBM or PoissonSBM, whose labelings are summed over"
+        )
+    if is_own_of_rows(model):
+        return _of_program(model, data)
+    if "exact" not in engines_of(model):
+        raise MethodError(
+            f"log p(x | globals) of {type(model).__name__} is not known: its latent '{model.local_site}' cannot be "
+            "summed or integrated out exactly; compare held-out scores, or the bounds of fits by variational Bayes"
+        )
+    engine: Any = engine_for(model, "exact")
+    rows = engine.rows(model, data)
+    if is_mixture(model):  # of sparse products torch.vmap knows nothing
+        rows = replace(rows, counts=_sparse.dense(rows.counts))
+    of_latents = any(is_function(model.priors.get(site)) for site in model.sites_of("latent"))
+
+    def log_likelihood(values: Mapping[str, Tensor]) -> Tensor:
+        return engine.log_evidence(model.at(values) if of_latents else model, dict(values), rows).sum()
+
+    return log_likelihood
+
+
+def _of_program(model: Model, data: Data) -> LogLikelihood:
+    """Sum or integrate out the latents of a program without engines."""
+    if model.row_latents and best_reference(model) not in ("enumeration", "quadrature"):
+        raise MethodError(
+            f"log p(x | globals) of {type(model).__name__} has no exact value: {describe_reals(model)} are more real "
+            "numbers a row than quadrature takes (three); compare held-out scores instead"
+        )
+    dense = model.as_read(data).dense()
+    start = {site: value.to(dense.x) for site, value in typical_values(model).items()}
+    density = RowDensity.of(model, start, dense)
+    _require_priors(model, start, dense)
+
+    def log_likelihood(values: Mapping[str, Tensor]) -> Tensor:
+        with learning():
+            found = density.at(dict(values))
+            if not found.layout.latents:
+                return found(found.like.new_zeros(1, len(dense), 0)).sum()
+            return log_evidence(found).sum()
+
+    return log_likelihood
+
+
+def _require_priors(model: Model, params: Mapping[str, Tensor], data: Data) -> None:
+    """Refuse a program that states its globals otherwise than its priors say, from which they are drawn."""
+    stated, declared = log_prior_of(model, params, data), model.log_prior(params)
+    if abs(float(stated - declared)) > 1e-6 * (1 + abs(float(declared))):
+        raise MethodError(
+            f"the program of {type(model).__name__} states its globals with log density {float(stated):.6g} where its "
+            f"priors have {float(declared):.6g}; expected self.sample(site), which draws from the priors"
+        )
