@@ -34,6 +34,8 @@ _FEWEST, _LIKELY = 8, 200
 _ROWS = 4
 #: The variance of log weights beyond which a standard error of their mean says little, and the path is cut finer.
 _UNEQUAL = 1.0
+#: Parts that a step is cut into at most.
+_FINEST = 256
 
 
 @dataclass(frozen=True)
@@ -68,17 +70,6 @@ class Estimated(NamedTuple):
     variance: Tensor
     mean_error: Tensor
     r_hat: Tensor
-
-
-@dataclass
-class _Plan:
-    """How finely the path of every row is cut, and how many chains go along it; the variance (N,) of log weights that
-    were met, and the seconds that one chain of one row takes for a step."""
-
-    parts: Tensor
-    number: Tensor
-    variance: Tensor
-    seconds: float
 
 
 def fit_base(chains: Chains, path: Path, generator: torch.Generator) -> Product:
@@ -154,12 +145,12 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
     chains, path, budget = prepare(chains, budget, generator)
     if budget.runs:
         return _estimate_by_particles(chains, budget, generator)
-    plan = _plan(chains, path, budget, generator, begin)
+    cuts, numbers = _plan(chains, path, budget, generator, begin)
     like, kept = path.log_evidence, _KEPT * budget.chains
     evidence, error = like.clone(), torch.full_like(like, math.inf)
     last: dict[int, State] = {}
-    for parts, number in {(int(p), int(n)) for p, n in zip(plan.parts, plan.number, strict=True)}:
-        some = ((plan.parts == parts) & (plan.number == number)).nonzero()[:, 0]
+    for parts, number in sorted({(int(p), int(n)) for p, n in zip(cuts, numbers, strict=True)}):
+        some = ((cuts == parts) & (numbers == number)).nonzero()[:, 0]
         own = chains.rows(some)
         state, weight = anneal(own, *refine(path.rows(some), parts), number, generator)
         evidence[some] = weight.logsumexp(0) - math.log(number)
@@ -168,8 +159,8 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
         chosen = state.gather(resample(weight, generator)[order])
         last |= {row: chosen.rows(torch.tensor([at])) for at, row in enumerate(some.tolist())}
     state = State.beside([last[row] for row in range(len(chains))])
-    steps = plan.parts * len(path.tunings)
-    return Estimated(evidence, error, steps, plan.number, *_draw_posterior(chains, path, state, generator))
+    steps = cuts * len(path.tunings)
+    return Estimated(evidence, error, steps, numbers, *_draw_posterior(chains, path, state, generator))
 
 
 def _estimate_by_particles(chains: Chains, budget: Budget, generator: torch.Generator) -> Estimated:
@@ -209,9 +200,11 @@ def _draw_posterior(
     return draws, mean, variance, error.sqrt(), r_hat
 
 
-def _plan(chains: Chains, path: Path, budget: Budget, generator: torch.Generator, begin: float) -> _Plan:
-    """Cut paths so finely that log weights differ little, and count the chains that then make the error small enough,
-    or as small as the seconds allow."""
+def _plan(
+    chains: Chains, path: Path, budget: Budget, generator: torch.Generator, begin: float
+) -> tuple[Tensor, Tensor]:
+    """Cut the paths of rows so finely that log weights differ little, and count the chains that then make the error
+    small enough, or as small as the seconds allow: into how many parts steps are cut (N,), and how many chains (N,)."""
     rows = torch.arange(len(chains))
     parts, variance, taken = torch.ones_like(rows), path.log_evidence.clone(), 0
     wanting, cut, start = rows, 1, time.perf_counter()
@@ -223,7 +216,7 @@ def _plan(chains: Chains, path: Path, budget: Budget, generator: torch.Generator
         variance[wanting], parts[wanting] = (found + found.mean()) / 2, cut
         wanting = wanting[found > _UNEQUAL]
         spent = time.perf_counter() - begin
-        if spent > budget.seconds / 3:
+        if spent > budget.seconds / 3 or cut >= _FINEST:
             break
         cut *= 4
     each = (time.perf_counter() - start) / max(1, taken * budget.chains)
@@ -231,8 +224,7 @@ def _plan(chains: Chains, path: Path, budget: Budget, generator: torch.Generator
     cost = float((number * parts).sum()) * len(path.tunings) * each
     left = max(budget.seconds - (time.perf_counter() - begin), 0.1 * budget.seconds)
     number = number * min(1.0, left / cost)
-    number = (2 ** number.log2().ceil()).clamp_min(_FEWEST).long()
-    return _Plan(parts, number, variance, each)
+    return parts, (2 ** number.log2().ceil()).clamp_min(_FEWEST).long()
 
 
 def standard_error_of(weight: Tensor) -> Tensor:

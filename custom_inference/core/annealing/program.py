@@ -22,6 +22,8 @@ from custom_inference.core.programs.statements import run
 
 #: Steps of a move along the slopes, and how much of a step's length is left to chance.
 _STEPS, _JITTER = 5, 0.25
+#: As far as real numbers go that stand for values at the end of their support.
+_FAR = 600.0
 #: Entries of x in runs that draw from the prior.
 _ENTRIES = 2**22
 
@@ -83,6 +85,7 @@ class ProgramChains(Chains):
             place.append((own - latent.options.to(code)).abs().sum(-1).argmin(-1))
         no_place = torch.zeros(*code.shape[:-1], 0, dtype=torch.long, device=code.device)
         reals = self.density.layout.unconstrain(code) if self.num_reals else code.new_zeros(*code.shape[:-1], 0)
+        reals = reals.nan_to_num(0.0, _FAR, -_FAR)  # of values that were rounded to the end of their support
         return self._evaluate(torch.stack(place, -1) if place else no_place, reals)
 
     def code(self, state: State) -> Tensor:
