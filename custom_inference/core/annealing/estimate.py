@@ -145,7 +145,7 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
     chains, path, budget = prepare(chains, budget, generator)
     if budget.runs:
         return _estimate_by_particles(chains, budget, generator)
-    cuts, numbers = _plan(chains, path, budget, generator, begin)
+    cuts, numbers, variance = _plan(chains, path, budget, generator, begin)
     like, kept = path.log_evidence, _KEPT * budget.chains
     evidence, error = like.clone(), torch.full_like(like, math.inf)
     last: dict[int, State] = {}
@@ -154,7 +154,7 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
         own = chains.rows(some)
         state, weight = anneal(own, *refine(path.rows(some), parts), number, generator)
         evidence[some] = weight.logsumexp(0) - math.log(number)
-        error[some] = standard_error_of(weight)
+        error[some] = standard_error_of(weight, variance[some].clamp_max(_UNEQUAL))
         order = torch.cat([torch.randperm(number, generator=generator) for _ in range(-(-kept // number))])[:kept]
         chosen = state.gather(resample(weight, generator)[order])
         last |= {row: chosen.rows(torch.tensor([at])) for at, row in enumerate(some.tolist())}
@@ -202,9 +202,12 @@ def _draw_posterior(
 
 def _plan(
     chains: Chains, path: Path, budget: Budget, generator: torch.Generator, begin: float
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Cut the paths of rows so finely that log weights differ little, and count the chains that then make the error
-    small enough, or as small as the seconds allow: into how many parts steps are cut (N,), and how many chains (N,)."""
+    small enough, or as small as the seconds allow.
+
+    Returns into how many parts steps are cut, how many chains there are, and the variance of log weights, each (N,).
+    """
     rows = torch.arange(len(chains))
     parts, variance, taken = torch.ones_like(rows), path.log_evidence.clone(), 0
     wanting, cut, start = rows, 1, time.perf_counter()
@@ -224,15 +227,17 @@ def _plan(
     cost = float((number * parts).sum()) * len(path.tunings) * each
     left = max(budget.seconds - (time.perf_counter() - begin), 0.1 * budget.seconds)
     number = number * min(1.0, left / cost)
-    return parts, (2 ** number.log2().ceil()).clamp_min(_FEWEST).long()
+    return parts, (2 ** number.log2().ceil()).clamp_min(2 * _FEWEST).long(), variance
 
 
-def standard_error_of(weight: Tensor) -> Tensor:
+def standard_error_of(weight: Tensor, expected: Tensor | None = None) -> Tensor:
     """Estimate the standard error (N,) of the logarithm of the mean of weights (M, N).
 
-    Each row's variance is drawn a little to the mean of all: rows in which all chains agree by chance have none.
+    Each row's variance is drawn a little to the ``expected`` one (N,), by default the mean of all: rows in which all
+    chains agree by chance have none of their own.
     """
     share = torch.softmax(weight, 0) * len(weight)
     variance = share.var(0).nan_to_num(nan=math.inf)
-    pooled = variance[variance.isfinite()].mean().nan_to_num(nan=0.0)
-    return ((len(weight) * variance + _ROWS * pooled) / (len(weight) + _ROWS) / len(weight)).sqrt()
+    if expected is None:
+        expected = variance[variance.isfinite()].mean().nan_to_num(nan=0.0)
+    return ((len(weight) * variance + _ROWS * expected) / (len(weight) + _ROWS) / len(weight)).sqrt()
