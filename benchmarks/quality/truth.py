@@ -41,6 +41,7 @@ from ppl_models import CVQ, LDA, MODELS, NOCA, PMF, Data, HelmholtzMachine, Mode
 from ppl_models.core.sites import Site
 
 NAME, SEED = "truth", 0
+LARGER = "12 entries of the latent and 40 features where the model allows."
 #: Rows that are drawn to be bounded from both sides, and documents that another method goes through.
 DRAWN, LEFT_TO_RIGHT = 40, 40
 

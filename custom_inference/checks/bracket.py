@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.core.fit import Fit, check_values
-from custom_inference.core.local_inference import ANNEALED, IMPORTANCE, bounds_of, is_feasible, log_likelihood
+from custom_inference.core.local_inference import IMPORTANCE, bounds_of, is_feasible, log_likelihood
 from custom_inference.core.registry import family_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.model import require_model
@@ -89,10 +89,7 @@ def bracket(
         upper, exact = above(chosen, at, data, exact_ones=exact_ones)
         lower, rest = upper.clone(), (~exact).nonzero().flatten()
         if len(rest):
-            some, names = (
-                data.rows(rest),
-                [one for one in bounds_of(chosen) if one not in ("exact", ANNEALED, IMPORTANCE)],
-            )
+            some, names = (data.rows(rest), [one for one in bounds_of(chosen) if one not in ("exact", IMPORTANCE)])
             every = [log_likelihood(chosen, at, some, bound=name, seed=seed) for name in names]
             lower[rest] = torch.stack(every).amax(0)
     return Bracket(lower, torch.maximum(upper, lower), exact)

@@ -146,18 +146,17 @@ def is_feasible(model: Model, data: Data | None = None) -> bool:
 
 def bounds_of(model: Model) -> list[str]:
     """The names of the bounds on, estimates of, or the exact log p(x_n | params) that the model's engines give; of
-    programs without engines what serves any program."""
+    programs without engines what serves any program. The estimate "ais" is there for every model of rows."""
     if is_own_of_rows(model):
         how = best_reference(model)
-        return [*({"estimate": [IMPORTANCE], None: []}.get(how, ["exact"])), ANNEALED]
-    own = [name for name, make in engines_of(model).items() if name != POINT and not make().integrates_globals]
-    return [*own, ANNEALED] if model.rows_are_independent else own
+        return [] if how is None else [IMPORTANCE if how == "estimate" else "exact"]
+    return [name for name, make in engines_of(model).items() if name != POINT and not make().integrates_globals]
 
 
 def scalable_bound(model: Model) -> str:
     """The family that is used by default where the exact sum is not feasible: the first that is registered for it."""
     known = bounds_of(model)
-    return next((name for name in known if name not in ("exact", ANNEALED)), "exact" if known else "truncated")
+    return next((name for name in known if name != "exact"), "exact" if known else "truncated")
 
 
 def estimate_in_place(model: Model, data: Data | None = None) -> str | None:
@@ -250,7 +249,10 @@ def _no_evidence(model: Model) -> MethodError:
     """Return the error that says that log p(x_n) is not available, and which bounds are."""
     known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
     instead = known or "the ELBO of a fit by SVI() with a guide of the locals, fit.local.bound"
-    return MethodError(f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {instead}")
+    return MethodError(
+        f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {instead}; an estimate: "
+        f"bound='{ANNEALED}'"
+    )
 
 
 def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | None = None, seed: int = 0) -> Tensor:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.core.fit import Fit
-from custom_inference.core.local_inference import bounds_of, log_likelihood
+from custom_inference.core.local_inference import ANNEALED, bounds_of, log_likelihood
 from custom_inference.documents import samplers
 from custom_inference.documents.samplers import split_tokens
 from custom_inference.families.rows.documents import DocumentRows
@@ -72,7 +72,8 @@ def held_out(
 
     how, with its settings
     ----------------------
-    the name of a bound (``fit.bounds``): "exact" is exact, others bound log p(y_i | topics) from below.
+    the name of a bound (``fit.bounds``): "exact" is exact, others bound log p(y_i | topics) from below; "ais" estimates
+        it until the standard errors are small (:class:`custom_inference.AIS`).
     "importance": log p(y_i | topics) by importance sampling; ``samples`` = 1000, ``from_prior`` = .1 the share of the
         draws that come from the prior (1: all), the others from an approximate posterior; ``seed``.
     "left_to_right": by a particle filter; ``particles`` = 20, ``sweeps`` = 1 of Gibbs a token, ``runs`` = 1; ``seed``.
@@ -93,7 +94,7 @@ def held_out(
         raise MethodError(f"{type(fit.model).__name__} is no model of documents; see fit.log_likelihood")
     if not 0 <= floor < 1:
         raise MethodError(f"floor = {floor}, expected a small number of at least 0")
-    valid = (*bounds_of(fit.model), *_HOW)
+    valid = (*bounds_of(fit.model), ANNEALED, *_HOW)
     if how not in valid:
         raise MethodError(unknown_name("score of held-out documents", how, valid))
     beside = {site: settings.pop(site) for site in fit.model.other_sites if site in settings}

@@ -84,10 +84,10 @@ def test_settings_that_cannot_be_are_refused(settings):
 
 
 @pytest.mark.parametrize("name", ["lda", "noca", "pmf"])
-def test_fits_have_the_estimate_among_their_bounds(name):
+def test_fits_give_the_estimate(name):
     problem = problem_of(name)
     fit = ci.fit(problem.model, problem.data, progress=False)
-    assert "ais" in fit.bounds
+    assert "ais" not in fit.bounds  # it may exceed the evidence
     rows = fit.data.rows(torch.arange(3))
     found = fit.log_likelihood(rows.x, bound="ais")
     assert found.shape == (3,) and bool(torch.isfinite(found).all())

@@ -106,7 +106,6 @@ def test_rows_that_depend_on_each_other_are_refused():
     params = {site: example.truth[site] for site in example.model.global_sites}
     with pytest.raises(MethodError, match="rows of SBM depend on each other"):
         chains_of(example.model, params, example.model.prepare(example.data))
-    assert "ais" not in bounds_of(example.model)
 
 
 def test_a_budget_that_is_too_small_is_said():
