@@ -198,7 +198,7 @@ COLUMNS = (
 
 
 def measure_cases(quick: bool, folder: Path | None) -> list[Table]:
-    note = "Nats a row. Other methods: left to right with 6 x 40 particles, of 40 documents; importance sampling with 10,000 draws."
+    note = "Nats a row. Other methods: left to right with 6 x 40 particles, of 40 documents; importance sampling."
     table = Table("Fits", COLUMNS, note=note)
     for case in cases(quick, folder):
         table.rows.append(line(case))
