@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from custom_inference.core.fit import Fit, check_values
-from custom_inference.core.local_inference import IMPORTANCE, bounds_of, is_feasible, log_likelihood
-from custom_inference.core.registry import family_of
+from custom_inference.core.engine import Engine
+from custom_inference.core.fit import Fit, check_globals
+from custom_inference.core.local_inference import Local, is_feasible, log_likelihood
+from custom_inference.core.registry import engines_of, family_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.model import require_model
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,6 +34,34 @@ class Bracket:
     def width(self) -> Tensor:
         """How far apart the two are, (N,), in nats: at most so far is either from the evidence."""
         return self.upper - self.lower
+
+    def plot(self, estimate: Local | None = None, *, title: str | None = None, ax: Axes | None = None) -> Any:
+        """Draw every row's bracket above its lower bound, from the narrowest to the widest.
+
+        Parameters
+        ----------
+        estimate: of the same rows, as ``AIS().local_posterior(model, params, data)`` returns it: its log p(x_n) as
+            points in the brackets, with two standard errors.
+        title, ax: a title of one's own, and axes to draw on.
+
+        Returns
+        -------
+        The axes that were given, or a new Figure.
+
+        Raises MethodError for an estimate of another number of rows.
+        """
+        from custom_inference.checks.comparison_plots import plot_bracket
+
+        points, errors = (None, None) if estimate is None else (estimate.bound, estimate.standard_error)
+        if points is not None and points.shape != self.lower.shape:
+            raise MethodError(f"an estimate of {len(points)} rows beside brackets of {len(self.lower)}")
+        given = [None if one is None else one.cpu().numpy() for one in (points, errors)]
+        return plot_bracket(self.lower.cpu().numpy(), self.upper.cpu().numpy(), *given, title=title, ax=ax)
+
+    def _repr_html_(self) -> str:
+        from custom_inference.faces import displays
+
+        return displays.report(repr(self), plot=self.plot)
 
     def __repr__(self) -> str:
         rows, exact = len(self.exact), int(self.exact.sum())
@@ -76,20 +108,28 @@ def bracket(
     if exact_ones < 0:
         raise MethodError(f"exact_ones = {exact_ones}, expected a whole number from 0 on")
     data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64, **others))
-    chosen, values = (params.model, params.params) if isinstance(params, Fit) else (model, params)
-    at = {site: value.to(data.x) for site, value in check_values(chosen, values, called="params").items()}
+    chosen, at = check_globals(model, params, data, called="params")
     above = family_of(chosen).above
     with torch.no_grad():
         if is_feasible(chosen, data):
             evidence = log_likelihood(chosen, at, data, seed=seed)
             return Bracket(evidence, evidence, torch.ones_like(evidence, dtype=torch.bool))
         if above is None:
-            kind, known = type(chosen).__name__, " or ".join(f"bound='{one}'" for one in bounds_of(chosen))
+            kind, known = type(chosen).__name__, " or ".join(f"bound='{one}'" for one in _bounds_below(chosen))
             raise MethodError(f"nothing bounds log p(x_n) of {kind} from above; from below: {known or 'nothing'}")
         upper, exact = above(chosen, at, data, exact_ones=exact_ones)
         lower, rest = upper.clone(), (~exact).nonzero().flatten()
         if len(rest):
-            some, names = (data.rows(rest), [one for one in bounds_of(chosen) if one not in ("exact", IMPORTANCE)])
+            some, names = data.rows(rest), _bounds_below(chosen)
             every = [log_likelihood(chosen, at, some, bound=name, seed=seed) for name in names]
             lower[rest] = torch.stack(every).amax(0)
     return Bracket(lower, torch.maximum(upper, lower), exact)
+
+
+def _bounds_below(model: Model) -> list[str]:
+    """The names of the model's lower bounds; estimates, which may exceed the evidence, are none."""
+    return [name for name, make in engines_of(model).items() if _is_below(make())]
+
+
+def _is_below(engine: Engine) -> bool:
+    return engine.objective == "bound" and not engine.integrates_globals

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from custom_inference.checks.compare_integrated import score_fits
 from custom_inference.checks.reference import PosteriorReference, find_posterior_reference
-from custom_inference.core.fit import Fit, check_values, require_complete
+from custom_inference.core.fit import Fit, check_globals, require_complete
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Method
@@ -121,13 +121,18 @@ class Comparison:
         return displays.report(f"Comparison of {len(self.table)} methods", table=self.table, plot=self.plot)
 
     def plot(self, **settings: Any) -> Any:
-        """Bars of the gap per row and of the worst marginal error.
+        """Bars of the gap per row and of the worst marginal error, with two standard errors of what is estimated.
 
         settings: ``title``, and ``axes`` to draw on, two of them; returns these, or a new Figure.
         """
-        from custom_inference.checks.plots import plot_comparison
+        from custom_inference.checks.comparison_plots import plot_comparison
 
-        return plot_comparison(self.table, **settings)
+        table, found = self.table.copy(), self.reference
+        check = None if found is None else found.check
+        table.attrs["reference"] = "exact" if found is None else found.how
+        table.attrs["reference_error"] = self.reference_error
+        table.attrs["reference_spread"] = math.nan if check is None else check.gap_error
+        return plot_comparison(table, **settings)
 
 
 def compare(
@@ -175,9 +180,7 @@ def compare(
     model = model.on_scale_of(data)
     if at is None:
         at = require_complete(default_fit(model, data, seed=seed, progress=progress))
-    # A fit may have fewer components than were asked for: its model is the one its parameters belong to.
-    chosen, values = (at.model, at.params) if isinstance(at, Fit) else (model, at)
-    params = {s: v.to(data.x) for s, v in check_values(chosen, values, called="at").items()}
+    chosen, params = check_globals(model, at, data, called="at")
     found = find_posterior_reference(chosen, params, data, reference=reference, seconds=seconds, seed=seed)
     scored = _score_locals(chosen, params, data, found, seed)
     table, locals_, refused, interrupted = _collect(named, chosen, scored)

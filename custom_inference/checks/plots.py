@@ -8,7 +8,6 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
@@ -132,63 +131,6 @@ def plot_khat(found: Any, *, title: str | None = None, ax: Axes | None = None) -
     axes.set(xlabel=found.unit, ylabel="Pareto k", title=title or default)
     axes.spines[["top", "right"]].set_visible(False)
     return sheet.result
-
-
-def plot_comparison(table: pd.DataFrame, *, title: str | None = None, axes: Panels | None = None) -> Any:
-    """Bars of the gap to the evidence and of the worst marginal error, from ``compare().table``.
-
-    Without an exact answer the first are the distances from the highest bound. Bars of bounds that are Monte Carlo
-    estimates have lines of two standard errors to either side.
-    """
-    missing = [column for column in ("gap_per_row", "worst_marginal_error") if column not in table]
-    if missing or not len(table):
-        raise MethodError("a comparison table needs a row and the columns gap_per_row, worst_marginal_error")
-    names = [str(name) for name in table.index]
-    longest = max(map(len, names))
-    sheet = Sheet.grid(axes, 2, 2, 7.0 + 0.08 * longest, 1.6 + 0.36 * len(names), sharey=True)
-    gap, error = sheet.panels
-    exact = "evidence" not in table or bool(table["evidence"].notna().any())
-    heading, unit = _draw_gaps(gap, table, names, exact)
-    gap.set_title(heading, fontsize=10)
-    gap.set_xlabel(unit)
-    worst = table["worst_marginal_error"].to_numpy(dtype=float)
-    _bars(error, names, worst, np.zeros(len(names)))
-    error.set_title("worst error of a marginal", fontsize=10)
-    error.set_xlabel("max |E_q[s] - E[s | x]|")
-    return sheet.finish(title, "Approximate against exact posterior" if exact else "Bounds on the evidence")
-
-
-def _draw_gaps(axes: Axes, table: pd.DataFrame, names: list[str], exact: bool) -> tuple[str, str]:
-    """Bars of how far the bounds are from the evidence or, without it, from the highest of them: heading and unit."""
-    rows = table.attrs.get("num_rows")
-    heading, unit = ("gap to the log evidence" if exact else "below the highest bound"), "nats per row"
-    gaps, errors = table["gap_per_row"].to_numpy(dtype=float), np.zeros(len(names))
-    if not exact:
-        bound = table["bound"].to_numpy(dtype=float)
-        gaps = (np.nanmax(bound, initial=-np.inf) - bound) / (rows or 1)
-        unit = unit if rows else "nats"
-    if "standard_error" in table and (rows or not exact):
-        errors = 2 * np.nan_to_num(table["standard_error"].to_numpy(dtype=float)) / (rows or 1)
-    _bars(axes, names, gaps, errors)
-    return heading, f"{unit}, \u00b1 2 standard errors" if errors.any() else unit
-
-
-def _bars(axes: Axes, names: list[str], values: Array, errors: Array) -> None:
-    # A bound above the evidence by rounding is no gap.
-    shown = np.where(np.abs(values) < 1e-9, 0.0, values)
-    low, high = (np.nan_to_num(shown + sign * errors, posinf=0.0) for sign in (-1, 1))
-    axes.barh(range(len(names)), np.nan_to_num(shown, posinf=0.0), color=INK, height=0.6)
-    there = errors > 0
-    axes.errorbar(shown[there], np.nonzero(there)[0], xerr=errors[there], fmt="none", ecolor=DATA, capsize=3)
-    for position, value in enumerate(shown):
-        text = "not available" if np.isnan(value) else f"{value:.3g}"
-        where = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
-        axes.annotate(text, (max(0.0, high[position]), position), fontsize=9, **where)
-    axes.set_yticks(range(len(names)), names)
-    axes.set_ylim(len(names) - 0.4, -0.6)
-    axes.set_xlim(min(0.0, float(low.min()) * 1.3), 1.3 * max(0.0, float(high.max())) or 1.0)
-    axes.locator_params(axis="x", nbins=4)  # small gaps have long numbers, which must not run into each other
-    axes.spines[["top", "right"]].set_visible(False)
 
 
 def plot_calibration(

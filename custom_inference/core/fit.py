@@ -14,7 +14,7 @@ from custom_inference.core import evaluate, store
 from custom_inference.core.registry import family_of, presentation_of
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import is_within
-from ppl_models import MethodError, Model, ModelError
+from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import a_value_of, unknown_name
 
 
@@ -160,6 +160,18 @@ def check_values(model: Model, given: Mapping[str, Any], *, called: str) -> dict
         if site not in model.known and not is_within(support, value):
             raise ModelError(f"{called} of '{site}' has values outside its support, {support}")
     return checked
+
+
+def check_globals(
+    model: Model, given: Fit | Mapping[str, Any], data: Data, *, called: str
+) -> tuple[Model, dict[str, Tensor]]:
+    """Return the model that given globals belong to, and the globals, of the type of x.
+
+    A fit may have fewer components than were asked for: its model is the one that its parameters belong to. Raises what
+    ``check_values`` does.
+    """
+    chosen, values = (given.model, given.params) if isinstance(given, Fit) else (model, given)
+    return chosen, {site: value.to(data.x) for site, value in check_values(chosen, values, called=called).items()}
 
 
 def require_fit_of(model: Model, init: Fit) -> None:

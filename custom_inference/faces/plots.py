@@ -18,7 +18,7 @@ import torch
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
-from custom_inference.checks.plots import plot_comparison as plot_comparison
+from custom_inference.checks.comparison_plots import plot_comparison as plot_comparison
 from custom_inference.core.evaluate import describe_components
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result

@@ -35,6 +35,7 @@ SINGLE: dict[str, Callable[..., Any]] = {
     "plot_roles": lambda **on: plots.plot_roles(results.sentences(), **on),
     "plot_words_over_time": lambda **on: plots.plot_words_over_time(results.dated(), 0, **on),
     "Fit.plot": lambda **on: results.noca().plot("elbo", **on),
+    "Bracket.plot": lambda **on: results.bracketed().plot(**on),
     "LeaveOneOut.plot": lambda **on: results.left_out().plot(**on),
     "CrossValidation.plot": lambda **on: results.folds().plot(**on),
     "PredictiveCheck.plot of counts": lambda **on: results.counted().plot("rootogram", **on),
@@ -49,6 +50,7 @@ SEVERAL: dict[str, tuple[int, Callable[..., Any]]] = {
     "plot_shares_over_time": (3, lambda **on: plots.plot_shares_over_time(results.dated(), **on)),
     "plot_comparison": (2, lambda **on: plots.plot_comparison(results.comparison().table, **on)),
     "Comparison.plot": (2, lambda **on: results.comparison().plot(**on)),
+    "ModelComparison.plot": (2, lambda **on: results.chosen().plot(**on)),
     "PredictiveCheck.plot": (2, lambda **on: results.check().plot(**on)),
     "Calibration.plot": (3, lambda **on: results.calibration().plot(**on)),
 }

@@ -20,6 +20,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import BernoulliPosterior
 from custom_inference.faces import plots
 from ppl_models import NOCA, Data, MethodError
+from tests.support import results
 
 
 def make_fit(
@@ -200,6 +201,51 @@ def test_a_comparison_shows_every_method_and_says_what_is_missing():
     assert overlapping(figure) == []
     with pytest.raises(MethodError, match="worst_marginal_error"):
         plots.plot_comparison(comparison().drop(columns="worst_marginal_error"))
+
+
+def test_a_comparison_with_an_estimate_shows_errors_and_says_what_has_no_bound():
+    names = ["truncated", "mean_field", "SVI(delta)", "CollapsedGibbs"]
+    columns = {
+        "what": ["variational", "variational", "point", "draws, not all"],
+        "evidence": [-200.0] * 4,
+        "gap_per_row": [0.2, 1.0, np.nan, np.nan],
+        "gap_error": [0.01, 0.02, np.nan, np.nan],
+        "standard_error": [0.0, 6.0, 0.0, 0.0],
+        "kl_per_row": [0.2, 1.0, np.inf, np.nan],
+        "worst_marginal_error": [0.3, 0.5, 0.9, 0.1],
+        "marginal_error": [0.05, 0.05, 0.05, 0.05],
+    }
+    table = pd.DataFrame(columns, index=names)
+    table.attrs |= {"num_rows": 100, "reference": "ais", "reference_error": 0.034, "reference_spread": 0.02}
+    figure = plots.plot_comparison(table)
+    gap, error = figure.axes
+    said = [text.get_text() for text in gap.texts]
+    assert said[:2] == ["0.2 \u00b1 0.02", "1 \u00b1 0.1"]  # of the second the bound's own error is the larger
+    assert said[2:] == ["a point: no bound, infinite divergence", "draws: no bound"]
+    assert [text.get_text() for text in error.texts][2] == "0.9 \u00b1 0.1"
+    assert "2 standard errors" in gap.get_xlabel() and "2 standard errors" in error.get_xlabel()
+    title = " ".join(figure.get_suptitle().split())
+    assert "annealed importance sampling" in title and "0.034 \u00b1 0.04 nats a row" in title
+    assert overlapping(figure) == []
+    table.attrs["reference_error"] = float("nan")
+    assert "unchecked" in plots.plot_comparison(table).get_suptitle()
+
+
+def test_brackets_are_drawn_from_the_narrowest_to_the_widest_with_estimates_inside():
+    found = results.bracketed()
+    inside = found.lower + 0.5 * found.width
+    error = torch.full((4,), 0.05, dtype=torch.float64)
+    estimate = Local(BernoulliPosterior(torch.zeros(4, 1)), inside, error)
+    figure = found.plot(estimate)
+    (axes,) = figure.axes
+    points = next(one.lines[0] for one in axes.containers)
+    np.testing.assert_allclose(points.get_ydata(), [0.0, 0.1, 0.2, 0.75])
+    upper = next(one for one in axes.patches if one.get_label() == "upper bound")
+    np.testing.assert_allclose(upper.get_data().values, [0.0, 0.2, 0.4, 1.5])
+    assert "1 of them exact" in axes.get_xlabel() and "1.5 at most" in axes.get_title()
+    assert overlapping(figure) == []
+    with pytest.raises(MethodError, match="an estimate of 3 rows beside brackets of 4"):
+        found.plot(estimate._replace(bound=inside[:3]))
 
 
 def test_unknown_kinds_are_refused_with_the_valid_ones():

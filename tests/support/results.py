@@ -11,11 +11,14 @@ import pandas as pd
 import torch
 
 from custom_inference import (
+    Bracket,
     CollapsedGibbs,
     Comparison,
     CrossValidation,
+    Evidence,
     Fit,
     LeaveOneOut,
+    ModelComparison,
     PredictiveCheck,
     VariationalEM,
     loo,
@@ -90,6 +93,26 @@ def memberships() -> Fit:
 def comparison() -> Comparison:
     table = {"bound": [-9.0, -9.5], "gap_per_row": [0.0, 0.03], "worst_marginal_error": [0.0, 0.02]}
     return Comparison(pd.DataFrame(table, index=pd.Index(["Exact", "<b>mine</b>"], name="method")))
+
+
+@cache
+def bracketed() -> Bracket:
+    lower = torch.tensor([-3.0, -5.0, -4.0, -2.0], dtype=torch.float64)
+    width = torch.tensor([0.2, 0.0, 1.5, 0.4], dtype=torch.float64)
+    return Bracket(lower, lower + width, width == 0)
+
+
+@cache
+def chosen() -> ModelComparison:
+    models = {f"<b>{k}</b>": MixtureOfPoissons(num_components=k, num_features=4) for k in (1, 2, 3)}
+    values = {"evidence": [-20.0, -15.0, -16.0], "evidence_error": [0.0, 0.2, 0.3], "bic": [44.0, 38.0, 41.0]}
+    pairs = zip(models, values["evidence"], values["evidence_error"], strict=True)
+    evidence = {
+        name: Evidence(log_evidence=value, standard_error=error, method="smc", how="", model="")
+        for name, value, error in pairs
+    }
+    table = pd.DataFrame(values, index=pd.Index([*models], name="model"))
+    return ModelComparison(table, ("evidence", "bic"), "row", dict(models), evidence=evidence)
 
 
 @cache

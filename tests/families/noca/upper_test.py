@@ -8,6 +8,7 @@ import torch
 from scipy.optimize import minimize
 
 from custom_inference import EM, bracket, fit
+from custom_inference.core.local_inference import log_likelihood
 from custom_inference.families.noca.subsets import Subsets
 from custom_inference.families.noca.upper import bound_above, conjugate
 from custom_inference.families.rows.matrix import BinaryRows
@@ -99,6 +100,9 @@ def test_brackets_hold_the_evidence():
     evidence = Subsets.of(tensors, BinaryRows(data.x[within])).log_evidence()
     assert (found.lower[within] <= evidence + 1e-9).all() and (evidence <= found.upper[within] + 1e-9).all()
     assert (found.width[found.exact] == 0).all() and (found.width[~found.exact] > 0).all()
+    rest = data.rows((~found.exact).nonzero().flatten())
+    own = [log_likelihood(model, tensors, rest, bound=name) for name in ("truncated", "mean_field", "factorized")]
+    assert torch.equal(found.lower[~found.exact], torch.stack(own).amax(0))  # no estimate, which may be above
     narrower = bracket(model, tensors, data, exact_ones=9)
     assert float(narrower.width.mean()) < float(found.width.mean())
     assert repr(found).endswith(f"exact for {int(found.exact.sum())} of 30 rows") and "nats a row" in repr(found)
