@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from custom_inference.core.annealing.estimate import Budget
-from custom_inference.core.fit import Fit
+from custom_inference.core.fit import Fit, check_globals
 from custom_inference.core.local_inference import Local, anneal_local
 from custom_inference.core.method import Call, Method
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_positive, require_whole
 from ppl_models import Data, MethodError, Model
 
 
@@ -47,9 +48,8 @@ class AIS(Method):
 
     def __post_init__(self) -> None:
         require_whole("chains", self.chains, least=8)
-        for name, value in (("standard_error", self.standard_error), ("seconds", self.seconds)):
-            if not value > 0:
-                raise MethodError(f"{name} = {value}, expected a positive number")
+        require_positive("standard_error", self.standard_error)
+        require_positive("seconds", self.seconds)
 
     @property
     def budget(self) -> Budget:
@@ -68,9 +68,12 @@ class AIS(Method):
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """Estimate the posterior of the locals and log p(x_n | params).
 
-        Raises MethodError where the rows depend on each other, and for latents that nothing moves.
+        Raises MethodError where the rows depend on each other, and for latents that nothing moves; ModelError for
+        globals that the model cannot have.
         """
-        return anneal_local(model, params, data, self.budget, seed=seed)
+        data = model.as_read(data if hasattr(data, "mask") else model.prepare(data, dtype=torch.float64))
+        model, values = check_globals(model, params, data, called="params")
+        return anneal_local(model, values, data, self.budget, seed=seed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +81,8 @@ class SMC(AIS):
     """Estimates log p(x_n | globals) and the posterior of the locals by tempered sequential Monte Carlo.
 
     As :class:`AIS`, but the chains are resampled by their weights on the way, at temperatures that keep nine tenths of
-    them effective (Del Moral, Doucet & Jasra, *Sequential Monte Carlo samplers*, 2006). Independent runs give the
-    standard error, as large as it is: ``standard_error`` is not aimed at.
+    them effective (Del Moral, Doucet & Jasra, *Sequential Monte Carlo samplers*, 2006). Independent runs along one path
+    give the standard error, as large as it is: ``standard_error`` is not aimed at.
 
     Parameters
     ----------

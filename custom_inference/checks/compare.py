@@ -13,7 +13,9 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from custom_inference.checks.annealed import AIS, SMC
 from custom_inference.checks.compare_integrated import score_fits
+from custom_inference.checks.exact import Exact
 from custom_inference.checks.reference import PosteriorReference, find_posterior_reference
 from custom_inference.core.fit import Fit, check_globals, require_complete
 from custom_inference.core.latent_values import is_own_of_rows
@@ -28,6 +30,8 @@ from ppl_models.core.model import require_model
 from ppl_models.data.held import is_text
 from ppl_models.data.several import same_data
 
+#: Methods that learn no globals, and so fit no model, by name.
+_BESIDE: dict[str, Callable[[], Method]] = {"exact": Exact, "ais": AIS, "smc": SMC}
 #: method -> the columns of its line, and what it found.
 Scored = Callable[[Any], tuple[dict[str, Any], Any]]
 
@@ -157,7 +161,7 @@ def compare(
         out (toy corpora under LDA).
     reference: what is compared with. "auto": the exact posterior, and where there is none an estimate by annealed
         importance sampling (:class:`AIS`); "exact" or "ais" alone; "none".
-    seconds: how long such an estimate may take.
+    seconds: about how long such an estimate may take, or exact sums where that depends on the rows.
     others: what the model observes or conditions on beside x, by the names of its sites.
 
     Where there is no exact posterior, ``no_exact`` says why. Where there is no estimate either (graphs), what is
@@ -227,6 +231,9 @@ def _name_methods(methods: Sequence[Any], model: Model) -> dict[str, Any]:
         raise MethodError(f"methods = {methods!r}, expected a list of methods or names")
     found: dict[str, Any] = {}
     for one in methods:
+        name = str(one) if is_text(one) else ""
+        if name in _BESIDE and name not in methods_for(model):
+            one = _BESIDE[name]()
         if is_text(one):
             if one not in methods_for(model) and one not in every_method():
                 resolve_method(one, model=model)  # says which there are
@@ -236,7 +243,7 @@ def _name_methods(methods: Sequence[Any], model: Model) -> dict[str, Any]:
             one = _Fitted(one)
         elif isinstance(one, type) or not hasattr(one, "local_posterior"):
             raise MethodError(f"{one!r} is not a method; expected a name, or an object such as EM()")
-        name = str(one) if is_text(one) else one.name
+        name = name or one.name
         numbered = (f"{name} #{i}" for i in range(2, len(found) + 3))
         found[name if name not in found else next(other for other in numbered if other not in found)] = one
     return found

@@ -15,10 +15,11 @@ from custom_inference.checks.calibration.simulate import Problem
 from custom_inference.checks.exact import Exact
 from custom_inference.core.annealing.estimate import Budget, Estimated
 from custom_inference.core.annealing.local import Sandwich, anneal_locals, posterior_of, sandwich
-from custom_inference.core.local_inference import Local, is_feasible
+from custom_inference.core.local_inference import ANNEALING, Local, is_feasible
 from custom_inference.core.posterior_bounds import evaluate_posterior, row_log_joint
 from custom_inference.core.posteriors import LocalPosterior, kullback_leibler
 from custom_inference.core.registry import family_of
+from custom_inference.core.settings import require_positive
 from ppl_models import CapacityError, Data, MethodError, Model, ModelError
 from ppl_models.core.errors import own_errors, unknown_name
 
@@ -63,8 +64,8 @@ class PosteriorReference:
             found.append(f"{self.within} of {len(error)} rows are exact")
         if self.check is not None:
             found.append(
-                f"of {len(self.check.lower)} rows drawn from the model it is between bounds that are "
-                f"{self.check.gap:.2g} nats a row apart (standard error {self.check.gap_error:.1g})"
+                f"how far it may be off: of {len(self.check.lower)} rows drawn from the model it differs, from both "
+                f"sides, by {self.check.gap:.2g} nats a row (standard error {self.check.gap_error:.1g})"
             )
         apart = int((r_hat > _APART).sum())
         if apart:
@@ -89,10 +90,13 @@ class PosteriorReference:
             "worst_marginal_error": float((local.posterior.mean - exact.posterior.mean).abs().max()),
             "marginal_error": 0.0,
         }
+        own = 0.0 if local.standard_error is None else float(local.standard_error.square().sum())
+        found["gap_error"] = math.sqrt(own) / rows
         if self.estimated is None:
-            found["kl_per_row"] = float(kullback_leibler(local.posterior, exact.posterior).sum() / rows)
+            drawn = local.family == ANNEALING  # a posterior of draws has no density
+            divergence = math.nan if drawn else float(kullback_leibler(local.posterior, exact.posterior).sum() / rows)
+            found["kl_per_row"] = divergence
         else:
-            own = 0.0 if local.standard_error is None else float(local.standard_error.square().sum())
             found["gap_error"] = math.sqrt(own + float(self.estimated.standard_error.square().sum())) / rows
             apart = (local.posterior.mean - self.estimated.mean).abs()
             found["worst_marginal_error"] = float(apart.max())
@@ -106,7 +110,7 @@ class PosteriorReference:
         if local.posterior.is_point:
             return math.inf
         kind = local.what.partition(",")[0]
-        if kind == "draws" or local.family == self.local.family:
+        if kind == "draws" or local.family == ANNEALING:
             return math.nan
         bound = float(local.bound.sum())
         if kind not in ("exact", "enumeration", "quadrature"):  # some bounds are below the ELBO of their posterior
@@ -173,7 +177,7 @@ def _estimate(
             for name, one, other in zip(Estimated._fields, found, known, strict=True)
         ))  # fmt: skip
     posterior = posterior_of(model, params, data, found)
-    return Local(posterior, found.log_evidence, found.standard_error, "estimate", "annealing"), found, len(some)
+    return Local(posterior, found.log_evidence, found.standard_error, "estimate", ANNEALING), found, len(some)
 
 
 def find_posterior_reference(
@@ -185,6 +189,7 @@ def find_posterior_reference(
     """
     if reference not in CHOICES:
         raise MethodError(unknown_name("reference", reference, CHOICES))
+    require_positive("seconds", seconds)
     if reference == "none":
         return PosteriorReference(None, "none")
     reason = ""

@@ -26,6 +26,8 @@ from ppl_models import CapacityError, Data, MethodError, Model
 
 #: What the estimates by importance sampling and by annealing are called.
 IMPORTANCE, ANNEALED = "importance", "ais"
+#: The family of posteriors by annealing.
+ANNEALING = "annealing"
 
 #: What posteriors are, by the objective of the engine that finds them.
 WHAT: dict[Objective, str] = {
@@ -187,7 +189,7 @@ def anneal_local(
     """The posterior of the locals of any model of rows and log p(x_n), by annealed importance sampling."""
     found = anneal_locals(model, params, data, budget or Budget(), seed=seed)
     posterior = posterior_of(model, params, data, found)
-    return Local(posterior, found.log_evidence, found.standard_error, "estimate", "annealing")
+    return Local(posterior, found.log_evidence, found.standard_error, "estimate", ANNEALING)
 
 
 def infer_exactly(

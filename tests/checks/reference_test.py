@@ -10,7 +10,7 @@ import torch
 
 import custom_inference as ci
 from custom_inference.core.predictive import sample_rows
-from ppl_models import NOCA, MethodError
+from ppl_models import NOCA, MethodError, ModelError
 from tests.support.cases import globals_of, problem_of
 
 METHODS = ["exact", "truncated", "factorized", "mean_field"]
@@ -51,6 +51,14 @@ def test_where_the_codes_cannot_be_listed_there_are_a_gap_and_a_divergence_all_t
     assert (table["gap_per_row"] > -5 * table["gap_error"]).all() and math.isfinite(found.reference_error)
 
 
+def test_estimates_have_no_divergence_and_their_gaps_have_errors():
+    """A posterior of draws has no density, beside an exact reference too."""
+    table = compared(["exact", "ais", "smc"], "mixture_of_bernoullis").table
+    assert list(table.index) == ["exact", "ais", "smc"] and table["kl_per_row"].isna().tolist() == [False, True, True]
+    assert (table["gap_error"].iloc[1:] > 0).all()
+    assert (table["gap_per_row"].abs() < 5 * table["gap_error"] + 1e-9).all()
+
+
 def test_without_a_reference_only_bounds_remain():
     table = compared(METHODS[1:], reference="none").table
     assert table["evidence"].isna().all() and table["bound"].notna().all()
@@ -59,6 +67,9 @@ def test_without_a_reference_only_bounds_remain():
 def test_unknown_references_and_ones_that_there_are_not_are_refused():
     with pytest.raises(MethodError, match="'best' is not a reference|unknown reference|reference 'best'"):
         compared(reference="best")
+    for seconds in (-1.0, float("nan"), 0.0):
+        with pytest.raises(MethodError, match="seconds = "):
+            compared(seconds=seconds)
     with pytest.raises(MethodError, match="depend on each other"):
         compared(["mean_field"], "sbm", reference="ais")
 
@@ -73,6 +84,8 @@ def test_the_method_gives_posteriors_and_learns_nothing():
     assert found.posterior.sample(3).shape == (3, *exact.posterior.mean.shape)
     other = ci.SMC(chains=32).local_posterior(problem.model, params, problem.data)
     assert float((other.bound - exact.bound).abs().max()) < 0.5
+    with pytest.raises(ModelError, match="loading"):
+        ci.AIS().local_posterior(problem.model, {s: v for s, v in params.items() if s != "loading"}, problem.data)
     with pytest.raises(MethodError, match="learns none; fit by another method"):
         ci.AIS().fit(problem.model, problem.data, progress=False)
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.annealing.chains import Chains, Product, State, Tuning
-from custom_inference.core.annealing.tempering import Path, anneal, lay_out_path, refine, resample
+from custom_inference.core.annealing.tempering import Path, anneal, follow_path, lay_out_path, refine, resample
 
 #: The chance that some element begins at an option by itself, whatever its frequency: what few chains never begin at
 #: has no part in their standard error. Normals are made wider by a factor.
@@ -144,7 +144,7 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
     generator, begin = torch.Generator().manual_seed(seed), time.perf_counter()
     chains, path, budget = prepare(chains, budget, generator)
     if budget.runs:
-        return _estimate_by_particles(chains, budget, generator)
+        return _estimate_by_particles(chains, path, budget, generator)
     cuts, numbers, variance = _plan(chains, path, budget, generator, begin)
     like, kept = path.log_evidence, _KEPT * budget.chains
     evidence, error = like.clone(), torch.full_like(like, math.inf)
@@ -163,19 +163,20 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
     return Estimated(evidence, error, steps, numbers, *_draw_posterior(chains, path, state, generator))
 
 
-def _estimate_by_particles(chains: Chains, budget: Budget, generator: torch.Generator) -> Estimated:
-    """Average independent runs of sequential Monte Carlo, whose spread is the standard error."""
-    runs = [lay_out_path(chains, budget.chains, generator) for _ in range(budget.runs)]
-    each = torch.stack([run.log_evidence for run in runs])
+def _estimate_by_particles(chains: Chains, path: Path, budget: Budget, generator: torch.Generator) -> Estimated:
+    """Average independent runs of sequential Monte Carlo, whose spread is the standard error.
+
+    All go along the same path: temperatures that a run chose by its own chains would make it too high.
+    """
+    runs = [follow_path(chains, path, budget.chains, generator) for _ in range(budget.runs)]
+    each = torch.stack([evidence for _, evidence in runs])
     weight = each.repeat_interleave(budget.chains, 0)
     order = torch.randperm(len(weight), generator=generator)[: _KEPT * budget.chains]
-    state = State.stack([run.state for run in runs]).gather(resample(weight, generator)[order])
-    steps = torch.full_like(each[0], max(len(run.tunings) for run in runs)).long()
+    state = State.stack([state for state, _ in runs]).gather(resample(weight, generator)[order])
+    steps = torch.full_like(each[0], len(path.tunings)).long()
     number = torch.full_like(steps, len(weight))
     evidence = each.logsumexp(0) - math.log(len(each))
-    return Estimated(
-        evidence, standard_error_of(each), steps, number, *_draw_posterior(chains, runs[-1], state, generator)
-    )
+    return Estimated(evidence, standard_error_of(each), steps, number, *_draw_posterior(chains, path, state, generator))
 
 
 def _draw_posterior(

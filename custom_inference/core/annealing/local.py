@@ -93,7 +93,8 @@ def _warn(found: Estimated, budget: Budget, rows: int) -> None:
     if bool(wide.any()):
         warn_of_data(
             f"annealing: the standard error of log p(x_n) is {float(found.standard_error.max()):.2g} at most, above "
-            f"{4 * budget.error:g} in {int(wide.sum())} of {rows} rows; give it more seconds than {budget.seconds:g}"
+            f"{4 * budget.error:g} in {int(wide.sum())} of {rows} rows, where it is likely to be too low; give it more "
+            f"seconds than {budget.seconds:g}"
         )
 
 
@@ -124,7 +125,9 @@ class Sandwich(NamedTuple):
 
     @property
     def gap_error(self) -> float:
-        """The standard error of that, by what rows differ in."""
+        """The standard error of that: by what rows differ in, and of a single row by those of its two sides."""
+        if len(self.lower) == 1:
+            return float(torch.hypot(self.lower_error, self.upper_error))
         return float((self.upper - self.lower).std() / math.sqrt(len(self.lower)))
 
 

@@ -128,6 +128,19 @@ def anneal(
     return state, weight
 
 
+def follow_path(chains: Chains, path: Path, number: int, generator: torch.Generator) -> tuple[State, Tensor]:
+    """Run ``number`` chains along a path, resampled after each of its steps; the last states and log p(x_n) (N,)."""
+    state = chains.begin(number, generator)
+    total = torch.zeros_like(path.log_evidence)
+    for before, after, tuning in zip(path.powers[:-1], path.powers[1:], path.tunings, strict=True):
+        weight = _scale(state.gain, after - before)
+        total = total + weight.logsumexp(0) - math.log(number)
+        state = state.gather(resample(weight, generator))
+        for _ in range(_MOVES):
+            state, _ = chains.move(state, after, tuning, generator)
+    return state, total
+
+
 def anneal_back(
     chains: Chains, state: State, powers: Tensor, tunings: list[Tuning], generator: torch.Generator
 ) -> Tensor:
