@@ -170,7 +170,7 @@ def test_beyond_enumeration_a_bound_stands_in_by_name(point):
     params = {site: torch.full(shape, 0.1) for site, shape in model.shapes.items()}
     local = Local(BernoulliPosterior(torch.full((4, 20), 0.2)), torch.zeros(4))
     draws = {site: value.expand(1, 2, *value.shape) for site, value in params.items()}
-    fit = given(model, params, Data(x=torch.zeros(4, 30)), bound_name="mean_field", local=local, draws=draws)
+    fit = given(model, params, Data(x=torch.ones(4, 30)), bound_name="mean_field", local=local, draws=draws)
     with pytest.warns(UserWarning, match="those of an approximation"):
         group = to_arviz(fit, log_likelihood=True).log_likelihood
     assert group.attrs["bound"] == "mean_field"

@@ -255,11 +255,12 @@ def print_comparison(comparison: Comparison, num_rows: int) -> None:
     """The comparison, with what its columns mean."""
     print(f"posteriors over the local latents of {num_rows} rows, all at the same globals:\n")
     fixed = dict.fromkeys(("bound", "standard_error", "evidence", "seconds"), "{:.2f}".format)
-    small = ("gap_per_row", "kl_per_row", "worst_marginal_error")
+    small = ("gap_per_row", "gap_error", "kl_per_row", "worst_marginal_error", "marginal_error")
     formats: Any = {**fixed, **dict.fromkeys(small, lambda value: "0" if abs(value) < 1e-9 else f"{value:.4g}")}
     print(comparison.table.to_string(formatters=formats, na_rep="-"))
     for remark in comparison.remarks:
         print(remark)
     print("\nwhat, posterior: how a line's local posterior was had, and its name (lines of one name are the same one);")
-    print("gap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior);")
+    print("gap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior); gap_error, marginal_error:")
+    print("standard errors, 0 where what is compared with is exact;")
     print("worst_marginal_error: max |E_q[s] - E[s | x]|; points have no bound and no finite divergence")
