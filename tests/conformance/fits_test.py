@@ -289,8 +289,8 @@ def test_every_family_at_the_truth_against_the_exact_posterior(name):
     methods = [ci.Exact(), *(small_method(name, method) for method in others)]
     with mock.patch.object(finite, "DRAWS", 250):  # that divergences of continuous posteriors are means over
         table = ci.compare(methods, problem.model, problem.data, at=params).table
-    measured = ["evidence", "gap_per_row", "kl_per_row", "worst_marginal_error", "seconds"]
-    assert list(table.columns) == ["what", "posterior", "bound", "standard_error", *measured]
+    measured = ["evidence", "gap_per_row", "gap_error", "kl_per_row", "worst_marginal_error", "marginal_error"]
+    assert list(table.columns) == ["what", "posterior", "bound", "standard_error", *measured, "seconds"]
     assert table["evidence"].nunique() == 1
     assert table.loc["Exact", "gap_per_row"] == 0 and (table["worst_marginal_error"] >= 0).all()
     # Divergences of continuous posteriors, and the bounds of sampled guides, are estimates by draws of one quantity.

@@ -261,6 +261,6 @@ def print_comparison(comparison: Comparison, num_rows: int) -> None:
     for remark in comparison.remarks:
         print(remark)
     print("\nwhat, posterior: how a line's local posterior was had, and its name (lines of one name are the same one);")
-    print("gap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior); gap_error, marginal_error:")
-    print("standard errors, 0 where what is compared with is exact;")
+    print("gap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior); gap_error,")
+    print("marginal_error: standard errors, 0 where what is compared with is exact;")
     print("worst_marginal_error: max |E_q[s] - E[s | x]|; points have no bound and no finite divergence")
