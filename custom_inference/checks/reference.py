@@ -31,6 +31,8 @@ _DRAWN, _SHARE = 40, 0.25
 _EXACT = 0.2
 #: Draws that the ELBO of a posterior is estimated by.
 _DRAWS = 100
+#: Added to the seed, so that an estimate among the methods is not the reference itself.
+_APART_FROM_METHODS = 7919
 #: R-hat above which chains at the posterior are said to be apart.
 _APART = 1.1
 
@@ -206,7 +208,7 @@ def find_posterior_reference(
     try:
         budget = Budget(seconds=seconds * (1 - _SHARE))
         with own_errors():
-            local, found, within = _estimate(model, params, data, budget, seed, reference)
+            local, found, within = _estimate(model, params, data, budget, seed + _APART_FROM_METHODS, reference)
     except (CapacityError, MethodError, ModelError) as error:
         if reference == "ais":
             raise
