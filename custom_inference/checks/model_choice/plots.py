@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from custom_inference.checks.model_choice.result import ModelComparison
 from custom_inference.faces.drawing import INK, Panels, Sheet, shorten
-from ppl_models import MethodError
+from ppl_models import MethodError, Model
 
 _LABELS = {"heldout": "nats a {unit}", "loo": "nats", "evidence": "log p(x), nats", "bic": "BIC, less is better"}
 _BEST = "#c8510c"
 
 
-def plot_models(found: ModelComparison, *, title: str | None = None, axes: Panels | None = None) -> Any:
+class Compared(Protocol):
+    """What the figure shows of a comparison of models."""
+
+    @property
+    def table(self) -> pd.DataFrame: ...
+
+    @property
+    def models(self) -> Mapping[str, Model]: ...
+
+    @property
+    def unit(self) -> str: ...
+
+    @property
+    def criteria(self) -> Sequence[str]: ...
+
+    @property
+    def best(self) -> Mapping[str, Sequence[str]]: ...
+
+
+def plot_models(found: Compared, *, title: str | None = None, axes: Panels | None = None) -> Any:
     """A panel for every criterion that some model has: its values, two standard errors about them, the best in colour.
 
     Models of one class with different numbers of components stand at these; others side by side.
@@ -45,7 +65,7 @@ def plot_models(found: ModelComparison, *, title: str | None = None, axes: Panel
     return sheet.finish(title, f"{len(found.table)} models, \u00b1 2 standard errors", fontsize=10)
 
 
-def _number_components(found: ModelComparison) -> np.ndarray | None:
+def _number_components(found: Compared) -> np.ndarray | None:
     """Return the numbers of components, if nothing else tells the models apart."""
     models = [found.models[str(name)] for name in found.table.index]
     if len({type(model) for model in models}) > 1 or not all(model.has_components for model in models):
@@ -54,7 +74,7 @@ def _number_components(found: ModelComparison) -> np.ndarray | None:
     return np.array(sizes, dtype=float) if len(set(sizes)) == len(sizes) else None
 
 
-def _draw(axes: Axes, found: ModelComparison, criterion: str, at: np.ndarray, *, joined: bool) -> None:
+def _draw(axes: Axes, found: Compared, criterion: str, at: np.ndarray, *, joined: bool) -> None:
     value = found.table[criterion].to_numpy(dtype=float)
     error = np.zeros_like(value)
     if f"{criterion}_error" in found.table:
