@@ -69,6 +69,15 @@ def _change(kind: int, on: int, weight: Reals, level: Reals, target: Reals):
     return total
 
 
+@inlined
+def _gather(entry: Ints, weight: Reals, offset: Reals, base: Reals, some: Reals):
+    """Put what belongs to the features that count in a row beside each other."""
+    for at in range(entry.shape[0]):
+        base[at] = offset[entry[at]]
+        for k in range(weight.shape[0]):
+            some[k, at] = weight[k, entry[at]]
+
+
 @bare
 def log_joints(
     kind: int, bits: Ints, start: Ints, entry: Ints, target: Reals, weight: Reals, offset: Reals, shift: Reals,
@@ -77,10 +86,7 @@ def log_joints(
     """Set ``joint`` (N, M) at ``bits`` (N, M, K); the arguments are those of :func:`flip`."""
     for n in range(bits.shape[0]):
         begin, size = start[n], start[n + 1] - start[n]
-        for at in range(size):
-            base[at] = offset[entry[begin + at]]
-            for k in range(weight.shape[0]):
-                some[k, at] = weight[k, entry[begin + at]]
+        _gather(entry[begin : begin + size], weight, offset, base, some)
         goal = target[begin : begin + size]
         for m in range(bits.shape[1]):
             found = _begin(kind, bits[n, m], some[:, :size], base[:size], shift[n], goal, level[:size])
@@ -104,10 +110,7 @@ def flip(
     state = rng[0]
     for n in range(bits.shape[0]):
         begin, size = start[n], start[n + 1] - start[n]
-        for at in range(size):
-            base[at] = offset[entry[begin + at]]
-            for k in range(weight.shape[0]):
-                some[k, at] = weight[k, entry[begin + at]]
+        _gather(entry[begin : begin + size], weight, offset, base, some)
         goal, heat = target[begin : begin + size], power[n]
         for m in range(bits.shape[1]):
             row = bits[n, m]
