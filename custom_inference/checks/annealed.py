@@ -21,7 +21,8 @@ class AIS(Method):
 
     ``local_posterior(model, params, data)`` gives draws from the posterior, and as its bound the estimate of
     log p(x_n | params) with its standard error, for every model whose rows are independent, those of one's own too:
-    bits are flipped, other finite latents drawn, real numbers moved along slopes. It learns no globals.
+    bits are flipped, other finite latents drawn, real numbers moved along slopes. The topics of the tokens of documents
+    go by particles that take one token after the other. It learns no globals.
 
     Parameters
     ----------

@@ -59,6 +59,7 @@ class Family:
         engines: ``log_likelihood(bound=name)``. The first stands in where the exact one is not feasible.
     chains: (model, params, data) -> chains over the locals for annealing, faster than those of the program; None where
         they do not serve.
+    estimator: (model, params, data) -> what estimates log p(x_n) in another way than by annealing, or None.
     above: (model, params, data, exact_ones=) -> an upper bound on log p(x_n) (N,), and in which rows it is exact (N,).
     reach: (model, data) -> the seconds (N,) that the exact sums of the rows take, where that depends on the row;
         infinite where they are out of reach.
@@ -85,6 +86,7 @@ class Family:
     result: type[Any] | None = None
     estimates: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     chains: Callable[..., Any] | None = None
+    estimator: Callable[..., Any] | None = None
     above: Callable[..., tuple[Tensor, Tensor]] | None = None
     reach: Callable[[Any, Data], Tensor] | None = None
     presentation: Presentation = field(default_factory=Presentation)

@@ -72,6 +72,39 @@ class Estimated(NamedTuple):
     r_hat: Tensor
 
 
+class Sandwich(NamedTuple):
+    """Estimates of log p(x_n) of rows that were drawn from the model: from below and from above (N,), on average, with
+    their standard errors (N,)."""
+
+    lower: Tensor
+    lower_error: Tensor
+    upper: Tensor
+    upper_error: Tensor
+
+    @property
+    def gap(self) -> float:
+        """The mean of the difference between both, of a row."""
+        return float((self.upper - self.lower).mean())
+
+    @property
+    def gap_error(self) -> float:
+        """The standard error of that: by what rows differ in, and of a single row by those of its two sides."""
+        if len(self.lower) == 1:
+            return float(torch.hypot(self.lower_error, self.upper_error))
+        return float((self.upper - self.lower).std() / math.sqrt(len(self.lower)))
+
+    @classmethod
+    def of(cls, forward: Tensor, backward: Tensor) -> Sandwich:
+        """Take the log weights (M, N) of estimates of p(x_n), and minus those of estimates of 1 / p(x_n)."""
+        number = math.log(len(forward))
+        return cls(
+            forward.logsumexp(0) - number,
+            standard_error_of(forward),
+            number - (-backward).logsumexp(0),
+            standard_error_of(-backward),
+        )
+
+
 def fit_base(chains: Chains, path: Path, generator: torch.Generator) -> Product:
     """The product of independent elements and a normal that is like the posterior, from chains that are there."""
     state, power = path.state, path.powers[-1]
@@ -182,18 +215,24 @@ def _estimate_by_particles(chains: Chains, path: Path, budget: Budget, generator
 def _draw_posterior(
     chains: Chains, path: Path, state: State, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Go on at the posterior; codes (L, N, W), their mean and variance, the error of the mean, and R-hat (N,)."""
+    """Go on at the posterior; what :func:`summarise_looks` tells of the states there."""
     looks, drawn = [], []
     for _ in range(_LOOKS):
         for _ in range(_APART):
             state, _ = chains.move(state, torch.ones_like(path.powers[-1]), path.tunings[-1], generator)
         looks.append(chains.code(state))
         drawn.append(chains.draw(state, generator))
+    return summarise_looks(looks, drawn)
+
+
+def summarise_looks(looks: list[Tensor], drawn: list[Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Summarise several looks at the codes (M, N, W) of chains at the posterior, expected and drawn ones; codes
+    (L, N, W), their mean and variance, the error of the mean, and R-hat (N,)."""
     codes, draws = torch.stack(looks), torch.cat(drawn)  # (looks, M, N, W), (L, N, W)
     mean, variance = codes.mean((0, 1)), draws.var(0, unbiased=False)
     between = codes.mean(0).var(0)  # of the means of chains
     within = codes.var(0).mean(0)
-    reduction = ((within * (1 - 1 / _LOOKS) + between) / within).sqrt()  # infinite where no chain moves
+    reduction = ((within * (1 - 1 / len(codes)) + between) / within).sqrt()  # infinite where no chain moves
     r_hat = torch.where(within + between > 1e-9, reduction, 1.0).amax(-1)
     error = between / codes.shape[1]
     if bool(((codes == 0) | (codes == 1)).all()):  # what no chain has met may be there once in as many

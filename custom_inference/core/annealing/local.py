@@ -6,21 +6,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.annealing.chains import Chains
-from custom_inference.core.annealing.estimate import (
-    Budget,
-    Estimated,
-    estimate_log_evidence,
-    prepare,
-    standard_error_of,
-)
+from custom_inference.core.annealing.estimate import Budget, Estimated, Sandwich
+from custom_inference.core.annealing.estimator import Annealed, Estimator
 from custom_inference.core.annealing.program import ProgramChains
-from custom_inference.core.annealing.tempering import anneal, anneal_back, refine
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.importance import Weighted
@@ -63,20 +56,26 @@ def _without_moves(model: Model, reason: str) -> MethodError:
     return MethodError(f"no moves for the latents {sites} of {type(model).__name__}: {reason}")
 
 
+def estimator_of(model: Model, params: Mapping[str, Tensor], data: Data) -> Estimator:
+    """Return what estimates log p(x_n): the family's own way, or chains over the locals.
+
+    Raises what :func:`chains_of` raises.
+    """
+    own = family_of(model).estimator
+    found = None if own is None else own(model, params, data)
+    return Annealed(chains_of(model, params, data)) if found is None else found
+
+
 def anneal_locals(
     model: Model, params: Mapping[str, Tensor], data: Data, budget: Budget, *, seed: int = 0
 ) -> Estimated:
     """Estimate log p(x_n) of all rows, in blocks, each with its part of the seconds."""
     with torch.no_grad():
-        chains = chains_of(model, params, data.to(device="cpu"))
-        width = 2 * budget.chains * max(1, int(chains.options.sum()) + chains.num_reals)
-        every = torch.arange(len(chains))
-        parts = [
-            estimate_log_evidence(
-                chains.rows(some), replace(budget, seconds=budget.seconds * len(some) / len(every)), seed=seed + at
-            )
-            for at, some in enumerate(every.split(max(1, _BLOCK // width)))
-        ]
+        rows = estimator_of(model, params, data.to(device="cpu"))
+        parts, sizes = [], rows.sizes.double()
+        for at, some in enumerate(_split(sizes * 2 * budget.chains)):
+            own = replace(budget, seconds=budget.seconds * float(sizes[some].sum() / sizes.sum()))
+            parts.append(rows.rows(some).estimate(own, seed + at))
     most = min(len(part.codes) for part in parts)
     parts = [part._replace(codes=part.codes[:most]) for part in parts]
     axis = {"codes": 1}
@@ -84,8 +83,14 @@ def anneal_locals(
         torch.cat([getattr(part, name) for part in parts], axis.get(name, 0)).to(data.x.device)
         for name in Estimated._fields
     ))  # fmt: skip
-    _warn(found, budget, len(every))
+    _warn(found, budget, len(rows))
     return found
+
+
+def _split(sizes: Tensor) -> list[Tensor]:
+    """Split rows of such sizes into blocks that memory has room for."""
+    block = (sizes.cumsum(0) - sizes).div(_BLOCK, rounding_mode="floor")
+    return list(torch.arange(len(sizes)).split(block.unique_consecutive(return_counts=True)[1].tolist()))
 
 
 def _warn(found: Estimated, budget: Budget, rows: int) -> None:
@@ -109,28 +114,6 @@ def posterior_of(model: Model, params: Mapping[str, Tensor], data: Data, found: 
     return WeightedPosterior.of(RowDensity.of(model, params, data), drawn)
 
 
-class Sandwich(NamedTuple):
-    """Estimates of log p(x_n) of rows that were drawn from the model: from below and from above (N,), on average, with
-    their standard errors (N,)."""
-
-    lower: Tensor
-    lower_error: Tensor
-    upper: Tensor
-    upper_error: Tensor
-
-    @property
-    def gap(self) -> float:
-        """The mean of the difference between both, of a row."""
-        return float((self.upper - self.lower).mean())
-
-    @property
-    def gap_error(self) -> float:
-        """The standard error of that: by what rows differ in, and of a single row by those of its two sides."""
-        if len(self.lower) == 1:
-            return float(torch.hypot(self.lower_error, self.upper_error))
-        return float((self.upper - self.lower).std() / math.sqrt(len(self.lower)))
-
-
 def sandwich(
     model: Model, params: Mapping[str, Tensor], data: Data, code: Tensor, budget: Budget, steps: int, *, seed: int = 0
 ) -> Sandwich:
@@ -138,17 +121,5 @@ def sandwich(
 
     code: (N, W) exact draws from the posteriors of the rows, such as the latents that the rows were drawn with.
     """
-    generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
-        chains, path, budget = prepare(chains_of(model, params, data), budget, generator)
-        powers, tunings = refine(path, max(1, math.ceil(steps / len(path.tunings))))
-        _, forward = anneal(chains, powers, tunings, budget.chains, generator)
-        start = chains.at(code.double().expand(budget.chains, *code.shape), generator)
-        backward = anneal_back(chains, start, powers, tunings, generator)
-    number = math.log(budget.chains)
-    return Sandwich(
-        forward.logsumexp(0) - number,
-        standard_error_of(forward),
-        number - (-backward).logsumexp(0),
-        standard_error_of(-backward),
-    )
+        return estimator_of(model, params, data).bound(code.double(), budget, steps, seed)

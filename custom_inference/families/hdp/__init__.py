@@ -4,7 +4,7 @@ from custom_inference.core.registry import Family
 from custom_inference.families.hdp.engine import HdpDirichlet, HdpProposals
 from custom_inference.families.hdp.gibbs import HdpSampler
 from custom_inference.families.topics import OF_TOPICS
-from custom_inference.families.topics.tokens import token_chains
+from custom_inference.families.topics.tokens import token_filter
 from ppl_models import HDP
 
 FAMILIES = (
@@ -15,7 +15,7 @@ FAMILIES = (
         search=HdpProposals,
         stages=("collapsed Gibbs sampling of topics and their number",),
         sampler=HdpSampler,
-        chains=token_chains,
+        estimator=token_filter,
         presentation=OF_TOPICS,
     ),
 )

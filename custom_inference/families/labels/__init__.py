@@ -12,7 +12,7 @@ from custom_inference.families.labels.regression import RegressionDirichlet
 from custom_inference.families.labels.regression_gibbs import RegressionSampler
 from custom_inference.families.topics import OF_TOPICS
 from custom_inference.families.topics.propose import TopicProposals
-from custom_inference.families.topics.tokens import token_chains
+from custom_inference.families.topics.tokens import token_filter
 from ppl_models import (
     DirichletMultinomialRegression,
     DiscriminativeLDA,
@@ -28,7 +28,7 @@ _REGRESSION = Family(
     search=TopicProposals,
     stages=("collapsed Gibbs sampling, topics merged",),
     sampler=RegressionSampler,
-    chains=token_chains,
+    estimator=token_filter,
     presentation=OF_TOPICS,
 )
 _DISCRIMINATIVE = Family(
@@ -64,7 +64,7 @@ FAMILIES = (
             search=LabelledProposals,
             stages=("collapsed Gibbs sampling within labels, topics merged",),
             sampler=LabelledSampler,
-            chains=token_chains,
+            estimator=token_filter,
             presentation=OF_TOPICS,
             predict=predict_labels,
         )

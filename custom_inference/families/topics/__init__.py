@@ -22,7 +22,7 @@ from custom_inference.families.topics.propose import (
     TopicProposals,
 )
 from custom_inference.families.topics.tempered import TemperedEM
-from custom_inference.families.topics.tokens import token_chains
+from custom_inference.families.topics.tokens import token_filter
 from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
 from custom_inference.families.topics.vb import LdaVB
 from ppl_models import LDA, PLSA, Data, Model, MultinomialPCA, UserRatingProfile
@@ -69,7 +69,7 @@ _ADMIXTURE: dict[str, Any] = {
     "search": _SEARCH,
     "stages": _STAGES,
     "methods": {"tempered": TemperedEM},
-    "chains": token_chains,
+    "estimator": token_filter,
     "presentation": OF_TOPICS,
 }
 _BAYESIAN = {**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0}

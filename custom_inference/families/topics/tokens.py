@@ -1,7 +1,17 @@
-"""Tempered chains over the topics of the tokens of documents, the proportions integrated out."""
+"""log p(w) of documents and draws from their posteriors by the topics of the tokens, the proportions integrated out.
+
+Particles take the tokens one after the other, as in the "left to right" of Wallach, Murray, Salakhutdinov & Mimno
+(*Evaluation methods for topic models*, ICML 2009), but with what Gibbs sampling says of the tokens to come: their
+expected topics stand among the concentrations, as if a part of each had been seen, until they are taken. What they are
+weighted by changes little then, whatever the order. Kept along a draw from the posterior such particles estimate
+1 / p(w) without bias (Andrieu, Doucet & Holenstein, J. Royal Statistical Society B 72, 2010; Grosse, Ghahramani &
+Adams, 2015).
+"""
 
 from __future__ import annotations
 
+import math
+import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,108 +19,181 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.core.annealing.chains import Chains, Product, State, Tuning
+from custom_inference.core.annealing.estimate import Budget, Estimated, Sandwich, standard_error_of, summarise_looks
+from custom_inference.core.annealing.estimator import Estimator
+from custom_inference.core.annealing.tempering import resample
 from custom_inference.core.engine import Params
 from custom_inference.core.registry import engine_for
 from ppl_models import Data, Model
 
-#: Numbers in the tables of a block of documents at most.
-_MOST = 2**25
+#: Numbers in the table of all tokens at most.
+_MOST = 2**28
+#: The part of every token that is known about before it is taken.
+_AHEAD = 0.35
+#: Gibbs chains that say where topics of tokens are, their sweeps, those before, and the part of the seconds for them.
+_CHAINS, _SWEEPS, _BEFORE, _SHARE = 16, 40, 10, 0.25
+#: Runs of the filter that make an estimate; those that plan it, and their particles; particles at most.
+_RUNS, _PLANNING, _FEW, _MANY = 16, 8, 32, 2**14
+#: Looks at chains at the posterior, and sweeps between two.
+_LOOKS, _APART = 8, 2
 
 
 @dataclass(frozen=True)
-class TokenChains(Chains):
-    """Chains over the topics of up to T tokens of N documents.
+class TokenFilter(Estimator):
+    """Particle filters over the topics of the tokens of N documents, P in all.
 
-    length: (N,) tokens of a document. word: (N, T, K) log b_kw of its tokens. alpha: (N, K) concentrations of the
-    proportions. constant: (N,) what is added to log p(z, w).
+    length: (N,) tokens of a document. word: (P, K) b_kw of the tokens, one document after the other. alpha: (N, K)
+    concentrations of the proportions. constant: (N,) what is added to log p(w). ahead: (P, K) what is known about the
+    tokens before they are taken.
     """
 
     length: Tensor
     word: Tensor
     alpha: Tensor
     constant: Tensor
-    base: Product | None = None
+    ahead: Tensor
 
     def __len__(self) -> int:
         return len(self.length)
 
     @property
-    def options(self) -> Tensor:
-        return torch.full((self.word.shape[1],), self.word.shape[2])
+    def sizes(self) -> Tensor:
+        return self.length * max(1, self.word.shape[1] // 16) + 1
 
     @property
-    def num_reals(self) -> int:
-        return 0
+    def document(self) -> Tensor:
+        """The documents (P,) of the tokens."""
+        return torch.arange(len(self)).repeat_interleave(self.length)
 
-    def rows(self, index: Tensor) -> TokenChains:
-        parts = {name: getattr(self, name)[index] for name in ("length", "word", "alpha", "constant")}
-        return replace(self, **parts, base=None if self.base is None else self.base.rows(index))
+    def rows(self, index: Tensor) -> TokenFilter:
+        length, ends = self.length[index], self.length.cumsum(0)
+        shift = (ends - self.length)[index] - (length.cumsum(0) - length)
+        token = torch.arange(int(length.sum())) + shift.repeat_interleave(length)
+        return TokenFilter(length, self.word[token], self.alpha[index], self.constant[index], self.ahead[token])
 
-    @property
-    def _table(self) -> Tensor:
-        """The log-probabilities (N, T, K) of topics that paths begin at: without others, those of a single token."""
-        single = torch.log_softmax(self.word + self.alpha.log().unsqueeze(1), -1).nan_to_num(nan=0.0)
-        if self.base is None:
-            return single
-        return torch.where(single > -torch.inf, self.base.table, -torch.inf).log_softmax(-1).nan_to_num(nan=0.0)
+    def draw_topics(self, proportion: Tensor, generator: torch.Generator) -> Tensor:
+        """Draw the topics (P,) of the tokens given proportions (N, K)."""
+        ends = (self.word * proportion[self.document]).cumsum(-1)
+        uniform = torch.rand(len(ends), 1, generator=generator, dtype=torch.float64)
+        return (uniform * ends[:, -1:] >= ends[:, :-1]).sum(-1).to(torch.int32)
 
-    def begin(self, chains: int, generator: torch.Generator) -> State:
-        table = self._table
-        uniform = torch.rand(chains, *table.shape[:2], 1, generator=generator, dtype=torch.float64)
-        ends = table.exp().cumsum(-1)
-        place = torch.stack([(one * ends[..., -1:] >= ends[..., :-1]).sum(-1).to(torch.int32) for one in uniform])
-        return self._score(place, table)
+    def sweep(self, topic: Tensor, generator: torch.Generator, often: Tensor | None = None) -> None:
+        """Move the topics (C, P) of all chains, in place; what is drawn is added to ``often`` (P, K)."""
+        from custom_inference.families.topics.token_kernels import sweep_topics
 
-    def at(self, code: Tensor, generator: torch.Generator) -> State:
-        """Draw the topics of the tokens given proportions (M, N, K)."""
-        place = []
-        for proportion in code:
-            weight = (self.word + proportion.log().unsqueeze(1)).nan_to_num(nan=-torch.inf)
-            noise = -(-torch.rand(weight.shape, generator=generator, dtype=torch.float64).clamp_min(1e-300).log()).log()
-            place.append((weight + noise).argmax(-1).to(torch.int32))
-        return self._score(torch.stack(place), self._table)
+        often = self.word.new_empty(0, self.word.shape[1]) if often is None else often
+        given = (one.numpy() for one in (topic, self.length, self.word, self.alpha, often))
+        sweep_topics(*given, _draw_seed(generator))
 
-    def _counts(self, state: State) -> Tensor:
-        inside = torch.arange(self.word.shape[1]) < self.length.unsqueeze(-1)
-        count = torch.zeros(*state.place.shape[:2], self.alpha.shape[-1], dtype=torch.float64)
-        return count.scatter_add_(-1, state.place.long(), inside.double().expand(state.place.shape).contiguous())
+    def look_ahead(self, seconds: float, generator: torch.Generator) -> TokenFilter:
+        """Find the expected topics of the tokens by Gibbs sampling, in about so many seconds."""
+        share = self.alpha / self.alpha.sum(-1, keepdim=True)
+        topic = torch.stack([self.draw_topics(share, generator) for _ in range(_CHAINS)])
+        often, begin = torch.zeros_like(self.word), time.perf_counter()
+        for sweep in range(_SWEEPS):
+            self.sweep(topic, generator, often)
+            if sweep + 1 == _BEFORE:
+                often.zero_()
+            if sweep >= _BEFORE and time.perf_counter() - begin > seconds:
+                break
+        return replace(self, ahead=_AHEAD * often / often.sum(-1, keepdim=True))
 
-    def code(self, state: State) -> Tensor:
-        """The expected proportions given the topics of the tokens."""
-        found = self._counts(state) + self.alpha
-        return found / found.sum(-1, keepdim=True)
+    def run(
+        self, particles: Tensor, generator: torch.Generator, *, kept: Tensor | None = None, draws: int = 0
+    ) -> tuple[Tensor, Tensor]:
+        """Run the filter with so many particles (N,) of the documents, along topics (P,) that are kept.
 
-    def draw(self, state: State, generator: torch.Generator) -> Tensor:
-        found = (self._counts(state) + self.alpha).numpy()
-        rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
-        drawn = torch.from_numpy(rng.standard_gamma(found)).clamp_min(torch.finfo(torch.float64).tiny)
-        drawn = torch.where(torch.from_numpy(found) > 0, drawn, 0.0)
-        return drawn / drawn.sum(-1, keepdim=True)
+        Returns an estimate of log p(w), (N,), and topics (draws, P).
+        """
+        from custom_inference.families.topics.token_kernels import filter_tokens
 
-    def move(self, state: State, power: Tensor, tuning: Tuning, generator: torch.Generator) -> tuple[State, Tensor]:
-        from custom_inference.families.topics.token_kernels import draw_tokens
+        found, drawn = torch.zeros(len(self), dtype=torch.float64), torch.zeros(draws, len(self.word)).int()
+        kept = torch.zeros(0, dtype=torch.int32) if kept is None else kept
+        parts = (self.word, self.length, self.alpha, self.ahead, particles, kept, found, drawn)
+        most, longest, size = int(particles.max()), int(self.length.max()), self.alpha.shape[1]
+        whole = [(most, size), (most, size), (most,), (3, most, size)]
+        room: list[Any] = [np.empty(shape, np.int32) for shape in whole]
+        room += [
+            np.empty(most),
+            np.empty(max(most, draws), np.int32),
+            np.empty((longest if draws else 0, most, 2), np.int32),
+        ]
+        room += [np.empty((size, longest + 1)), np.empty(size), np.empty(size), np.empty(size, np.int32)]
+        filter_tokens(*(one.numpy() for one in parts), *room, _draw_seed(generator))
+        return found + self.constant, drawn
 
-        topic, table, size = state.place.transpose(0, 1).contiguous().numpy(), self._table, self.alpha.shape[-1]
-        seed = torch.randint(2**62, (1,), generator=generator).numpy().astype(np.uint64)
-        room: Any = [np.empty(size), np.empty(size), np.empty((self.word.shape[1], size)), np.empty(size)]
-        given = (one.numpy() for one in (self.length, self.word, table, self.alpha, power))
-        draw_tokens(topic, *given, *room, seed)
-        return self._score(torch.from_numpy(topic).transpose(0, 1).contiguous(), table), torch.ones_like(power)
+    def estimate(self, budget: Budget, seed: int) -> Estimated:
+        generator = torch.Generator().manual_seed(seed)
+        runs = budget.runs or _RUNS
+        ahead, particles, expected, topic = self._plan(budget, runs, generator)
+        each = torch.stack([ahead.run(particles, generator)[0] for _ in range(runs)])
+        evidence, error = each.logsumexp(0) - math.log(runs), standard_error_of(each, expected)
+        looks, drawn = [], []
+        for _ in range(_LOOKS):
+            for _ in range(_APART):
+                self.sweep(topic, generator)
+            count = self._count(topic) + self.alpha
+            looks.append(count / count.sum(-1, keepdim=True))
+            drawn.append(_draw_proportions(count, generator))
+        return Estimated(evidence, error, self.length, runs * particles, *summarise_looks(looks, drawn))
 
-    def _score(self, place: Tensor, table: Tensor) -> State:
-        from custom_inference.families.topics.token_kernels import score_tokens
+    def _plan(
+        self, budget: Budget, runs: int, generator: torch.Generator
+    ) -> tuple[TokenFilter, Tensor, Tensor, Tensor]:
+        """Look ahead, and find by a few runs how many particles (N,) make the error of so many small enough, or as
+        small as the seconds allow, the variance (N,) of a run then, and topics drawn by weight, (C, P)."""
+        begin = time.perf_counter()
+        ahead, few = self.look_ahead(_SHARE * budget.seconds, generator), torch.full((len(self),), _FEW)
+        ahead.rows(torch.arange(1)).run(few[:1], generator)  # compiles
+        start, each = time.perf_counter(), max(1, budget.chains // _PLANNING)
+        found = [ahead.run(few, generator, draws=each) for _ in range(_PLANNING)]
+        now = time.perf_counter()
+        weight = torch.stack([one for one, _ in found])
+        topic = torch.stack([drawn for _, drawn in found])  # (runs, each, P)
+        chosen = resample(weight.repeat_interleave(each, 0), generator)[:, self.document]
+        topic = topic.flatten(0, 1).gather(0, chosen).contiguous()
+        variance = weight.var(0).nan_to_num(nan=0.0)
+        variance = (variance + variance.mean()) / 2
+        particles = (_FEW * variance * torch.clamp(1 / (runs * torch.tensor(budget.error) ** 2), min=1.0)).clamp_min(
+            _FEW
+        )
+        cost = (now - start) / (_PLANNING * _FEW * float(self.length.sum().clamp_min(1)))
+        left = max(budget.seconds - (now - begin), 0.1 * budget.seconds)
+        share = left / (runs * cost * float((particles * self.length).sum().clamp_min(1)))
+        particles = (particles * min(1.0, share)).clamp(_FEW / 2, _MANY).long()
+        return ahead, particles, (_FEW * variance / particles).clamp_max(1.0), topic
 
-        topic = place.transpose(0, 1).contiguous().numpy()
-        both = np.empty((*topic.shape[:2], 2))
-        given = (one.numpy() for one in (self.length, self.word, table, self.alpha))
-        score_tokens(topic, *given, np.empty(self.alpha.shape[-1]), both)
-        joint, base = torch.from_numpy(both).permute(2, 1, 0).contiguous()
-        return State(place, place.new_zeros(*place.shape[:2], 0, dtype=torch.float64), joint + self.constant, base)
+    def bound(self, code: Tensor, budget: Budget, steps: int, seed: int) -> Sandwich:
+        del steps
+        generator = torch.Generator().manual_seed(seed)
+        budget = replace(budget, seconds=budget.seconds / 2)
+        ahead, particles, *_ = self._plan(budget, _RUNS, generator)
+        forward = [ahead.run(particles, generator)[0] for _ in range(_RUNS)]
+        backward = [ahead.run(particles, generator, kept=self.draw_topics(code, generator))[0] for _ in range(_RUNS)]
+        return Sandwich.of(torch.stack(forward), torch.stack(backward))
+
+    def _count(self, topic: Tensor) -> Tensor:
+        """How often (C, N, K) topics stand in the documents."""
+        count = torch.zeros(len(topic), *self.alpha.shape, dtype=torch.float64)
+        place = (self.document * self.alpha.shape[1] + topic).long()
+        return count.flatten(1).scatter_add_(1, place, torch.ones_like(place).double()).reshape(count.shape)
 
 
-def token_chains(model: Model, params: Params, data: Data) -> TokenChains | None:
-    """Chains over the topics of tokens; None where words are missing, and of long documents with many topics."""
+def _draw_seed(generator: torch.Generator) -> Any:
+    return torch.randint(2**62, (1,), generator=generator).numpy().astype(np.uint64)
+
+
+def _draw_proportions(count: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw from Dirichlet distributions with concentrations that may be 0."""
+    rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
+    drawn = torch.from_numpy(rng.standard_gamma(count.numpy())).clamp_min(torch.finfo(torch.float64).tiny)
+    drawn = torch.where(count > 0, drawn, 0.0)
+    return drawn / drawn.sum(-1, keepdim=True)
+
+
+def token_filter(model: Model, params: Params, data: Data) -> TokenFilter | None:
+    """Particle filters over the topics of tokens; None where words are missing, and of more tokens times topics than
+    memory has room for."""
     if data.mask is not None or not bool((data.dense().x == data.dense().x.round()).all()):
         return None
     engine: Any = engine_for(model, "dirichlet")
@@ -119,10 +202,9 @@ def token_chains(model: Model, params: Params, data: Data) -> TokenChains | None
     alpha = engine.document_alpha(model, params, rows).double().expand(len(rows), len(topic))
     alpha = alpha if rows.weight is None else alpha * (rows.weight > 0)
     length, (document, word) = rows.lengths.long(), rows.tokens()
-    most = max(1, int(length.max()))
-    if len(rows) * most * len(topic) > _MOST:
+    if len(word) * len(topic) > _MOST:
         return None
-    place = torch.arange(len(word)) - (length.cumsum(0) - length)[document]
-    words = torch.zeros(len(rows), most, len(topic), dtype=torch.float64)
-    words[document, place] = topic.T[word].log()
-    return TokenChains(length, words, alpha.contiguous(), rows.log_coefficient.double())
+    mixed = torch.rand(len(word), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    word = word[(document + mixed).argsort()]  # the same words beside each other would say little about what is to come
+    words = topic.T[word].contiguous()
+    return TokenFilter(length, words, alpha.contiguous(), rows.log_coefficient.double(), torch.zeros_like(words))

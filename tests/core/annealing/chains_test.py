@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import itertools
 
-import numpy as np
 import pytest
 import torch
 
 from custom_inference.core.annealing.chains import Product, Tuning
-from custom_inference.core.annealing.local import chains_of
 from custom_inference.core.annealing.program import ProgramChains
 from custom_inference.core.annealing.tempering import lay_out_path, refine
 from custom_inference.core.programs.density import RowDensity
-from tests.core.annealing.estimate_test import problem
+from tests.core.annealing.estimate_test import annealed, problem
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -24,7 +22,7 @@ def generator(seed: int = 0) -> torch.Generator:
 def test_densities_of_bits_are_those_of_the_program(name):
     """Of Helmholtz machines with one hidden layer only: others have the program's chains."""
     model, params, data = problem(name)
-    own, program = chains_of(model, params, data), ProgramChains(RowDensity.of(model, params, data))
+    own, program = annealed(model, params, data), ProgramChains(RowDensity.of(model, params, data))
     state = own.begin(7, generator())
     for _ in range(3):
         same = program.at(own.code(state), generator())
@@ -35,30 +33,11 @@ def test_densities_of_bits_are_those_of_the_program(name):
 NONE = Tuning(torch.zeros(0), torch.zeros(0, 0))
 
 
-def test_topics_of_tokens_have_the_density_of_the_math():
-    """log p(z, w) = log B(alpha + c) / B(alpha) + sum_t log b_{z_t w_t}, proportions integrated out."""
-    from scipy.special import gammaln
-
-    model, params, data = problem("lda")
-    chains = chains_of(model, params, data)
-    state = chains.begin(3, generator())
-    topic, alpha = params["topic"].numpy(), chains.alpha[0].numpy()
-    for m, n in itertools.product(range(3), range(len(chains))):
-        words = np.repeat(np.arange(data.dense().x.shape[1]), data.dense().x[n].long().numpy())
-        z = state.place[m, n, : len(words)].numpy()
-        count = np.bincount(z, minlength=len(alpha))
-        expected = gammaln(alpha + count).sum() - gammaln(alpha).sum() + gammaln(alpha.sum())
-        expected += np.log(topic[z, words]).sum() - gammaln(alpha.sum() + len(words))
-        assert np.isclose(float(state.joint[m, n]), expected)
-
-
-@pytest.mark.parametrize("name", ["noca", "mixture_of_bernoullis", "lda"])
+@pytest.mark.parametrize("name", ["noca", "mixture_of_bernoullis"])
 def test_moves_leave_a_tempered_density_as_it_is(name):
     """The mean of the log ratio of the ends, by chains, against the sum over all values of a row's finite elements."""
     model, params, data = problem(name, 2)
-    if name == "lda":
-        data = model.prepare(torch.tensor([[2.0, 1, 0, 0, 1, 0, 0, 0, 1], [0, 0, 0, 3, 0, 0, 1, 0, 0]]).double())
-    chains = chains_of(model, params, data)
+    chains = annealed(model, params, data)
     power, number = torch.tensor([0.4, 1.0], dtype=torch.float64), 4000
     state, gains = chains.begin(number, generator()), []
     for _ in range(12):
@@ -74,8 +53,6 @@ def test_moves_leave_a_tempered_density_as_it_is(name):
 
 
 def evaluate(chains, place):
-    if hasattr(chains, "word"):
-        return chains._score(place.to(torch.int32), chains._table)
     if hasattr(chains, "kind"):
         return chains.at(place.double(), generator())
     return chains._evaluate(place, torch.zeros(*place.shape[:2], 0, dtype=torch.float64))
@@ -85,7 +62,7 @@ def test_real_numbers_come_from_the_tempered_density():
     """Between the prior N(0, I) and a Gaussian posterior of precision I + W W' / s^2 the precision at b has b in front
     of the second term."""
     model, params, data = problem("gaussian_pca")
-    chains, power = chains_of(model, params, data), torch.full((5,), 0.5, dtype=torch.float64)
+    chains, power = annealed(model, params, data), torch.full((5,), 0.5, dtype=torch.float64)
     weight = params["weight"] / params["scale"]
     precision = torch.eye(2).double() + 0.5 * weight @ weight.T
     target = (data.x - params["bias"]) / params["scale"]
@@ -94,7 +71,7 @@ def test_real_numbers_come_from_the_tempered_density():
     tuning = Tuning(torch.full((5,), 0.4).double(), torch.ones(5, 2).double())
     for step in range(25):
         state, accepted = chains.move(state, power, tuning, generator(step))
-    assert bool((accepted > 0.6).all())
+    assert float(accepted.min()) > 0.6
     assert torch.allclose(state.reals.mean(0), mean, atol=0.1)
     assert torch.allclose(torch.cov(state.reals[:, 0].T), torch.linalg.inv(precision), atol=0.1)
 
@@ -113,7 +90,7 @@ def test_products_are_normalised_and_drawn_from():
 
 
 def test_paths_lead_from_the_base_to_the_joint_and_can_be_cut_finer():
-    chains = chains_of(*problem("noca"))
+    chains = annealed(*problem("noca"))
     path = lay_out_path(chains, 32, generator())
     assert bool((path.powers[0] == 0).all()) and bool((path.powers[-1] == 1).all())
     assert bool((path.powers.diff(dim=0) >= 0).all())
