@@ -22,7 +22,7 @@ Reals = NDArray[np.float64]
 class BitChains(Chains):
     """Chains over the K bits of N rows.
 
-    kind: "noisy_or", "normal" or "logistic". prior: log odds of the bits (K,). shift (N, K), constant (N,): what a bit
+    kind: one of ``bit_kernels.KINDS``. prior: log odds of the bits (K,). shift (N, K), constant (N,): what a bit
     that is on adds to the log joint by itself, its prior apart, and what is there without any. seen (N, D): which
     features count in a row beside that, with their targets (N, D). weight (K, D), offset (D,): what a bit does to the
     level of a feature, where that begins; see ``bit_kernels.flip``.
@@ -91,13 +91,14 @@ class BitChains(Chains):
         return State(place, state.reals, *both), torch.ones_like(power)
 
     def _arguments(self, bits: NDArray[np.uint8]) -> tuple[Any, ...]:
-        kind = ("noisy_or", "normal", "logistic").index(self.kind)
+        from custom_inference.families.common.bit_kernels import KINDS
+
         row, entry = self.seen.nonzero(as_tuple=True)
         start = torch.cat([torch.zeros(1, dtype=torch.long), self.seen.sum(-1).cumsum(0)])
         table, width, room = self._table, self.offset.shape[0], np.empty
         return (
-            kind, bits, start.numpy(), entry.numpy(), self.target[row, entry].numpy(), self.weight.numpy(),
-            self.offset.numpy(), (self.shift + self.prior).numpy(),
+            KINDS.index(self.kind), bits, start.numpy(), entry.numpy(), self.target[row, entry].numpy(),
+            self.weight.numpy(), self.offset.numpy(), (self.shift + self.prior).numpy(),
             (self.constant + logsigmoid(-self.prior).sum()).numpy(), (table[..., 1] - table[..., 0]).numpy(),
             room(width), room(width), room(self.weight.shape),
         )  # fmt: skip
@@ -121,18 +122,27 @@ def normal_chains(model: CVQ, params: Params, data: Data) -> BitChains:
     target = torch.where(seen, (x - (model.centre or 0.0)) / scale, 0.0)
     constant = -(seen.double() @ (scale.log() + 0.5 * np.log(2 * np.pi)))
     odds, weight = _log_odds(params["source_prior"]), params["weight"].double() / scale
-    shift = torch.zeros(len(x), len(odds), dtype=torch.float64)
-    return BitChains("normal", odds, shift, constant, seen, target, weight, torch.zeros_like(scale))
+    if not bool(seen.all()):
+        shift = torch.zeros(len(x), len(odds), dtype=torch.float64)
+        return BitChains("normal", odds, shift, constant, seen, target, weight, torch.zeros_like(scale))
+    square, none = weight @ weight.T, torch.zeros(len(x), len(odds), dtype=torch.float64)
+    shift, constant = target @ weight.T - 0.5 * square.diagonal(), constant - 0.5 * target.square().sum(-1)
+    return BitChains("quadratic", odds, shift, constant, none == 0, none, -square, none[0])
 
 
 def logistic_chains(model: HelmholtzMachine, params: Params, data: Data) -> BitChains | None:
     """Chains of the units of a machine with one hidden layer; None of others."""
     if len(model.layers) != 2:
         return None
+    from custom_inference.families.common.bit_kernels import MOST_ODDS
+
     x, seen = _read_entries(data)
     ones, bias, weight = torch.where(seen, x, 0.0), params["bias_1"].double(), params["weight_1"].double()
-    odds = params["bias_0"].double()
-    return BitChains("logistic", odds, ones @ weight.T, ones @ bias, seen, ones, weight, bias)
+    prior, shift, constant = params["bias_0"].double(), ones @ weight.T, ones @ bias
+    kind, most = "logistic", bias.abs() + weight.abs().sum(0)
+    if float(most.max()) < np.log(MOST_ODDS):
+        kind, weight, bias = "odds", weight.exp(), bias.exp()
+    return BitChains(kind, prior, shift, constant, seen, ones, weight, bias)
 
 
 def _read_entries(data: Data) -> tuple[Tensor, Tensor]:

@@ -7,10 +7,12 @@ import itertools
 import pytest
 import torch
 
+from custom_inference.checks.calibration.labels import prior_draw
 from custom_inference.core.annealing.chains import Product, Tuning
 from custom_inference.core.annealing.program import ProgramChains
 from custom_inference.core.annealing.tempering import lay_out_path, refine
 from custom_inference.core.programs.density import RowDensity
+from ppl_models import HelmholtzMachine
 from tests.core.annealing.estimate_test import annealed, problem
 
 
@@ -18,10 +20,20 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+@pytest.mark.parametrize("larger", [1.0, 300.0])
+@pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("name", ["noca", "cvq", "helmholtz_machine"])
-def test_densities_of_bits_are_those_of_the_program(name):
-    """Of Helmholtz machines with one hidden layer only: others have the program's chains."""
+def test_densities_of_bits_are_those_of_the_program(name, missing, larger):
+    """Of Helmholtz machines with one hidden layer only: others have the program's chains. Weights that are larger have
+    odds that are no numbers."""
     model, params, data = problem(name)
+    if name == "helmholtz_machine":
+        model = HelmholtzMachine(layers=(4, model.layers[-1]))
+        params = {site: value.double() for site, value in prior_draw(model, 0).items()}
+        params["weight_1"] = larger * params["weight_1"]
+    if missing:
+        mask = torch.rand(data.x.shape, generator=generator()) < 0.7
+        data = model.as_read(model.prepare(data.x, mask=mask, dtype=torch.float64))
     own, program = annealed(model, params, data), ProgramChains(RowDensity.of(model, params, data))
     state = own.begin(7, generator())
     for _ in range(3):
