@@ -4,7 +4,6 @@ from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.common.bits import logistic_chains
-from custom_inference.families.helmholtz.annealing import AnnealedBelief
 from custom_inference.families.helmholtz.exact import ExactBelief
 from custom_inference.families.helmholtz.learning import ImportanceWeighted, Reinforce, ReweightedWakeSleep, WakeSleep
 from custom_inference.families.helmholtz.search import BeliefProposals
@@ -17,7 +16,6 @@ FAMILIES = (
         search=BeliefProposals,
         stages=("the best of several families of random starts",),
         default=lambda model, _: "exact" if sum(model.layers[:-1]) <= EXACT_UP_TO else "reweighted_wake_sleep",
-        estimates={"ais": AnnealedBelief()},
         methods={
             "wake_sleep": WakeSleep,
             "reweighted_wake_sleep": ReweightedWakeSleep,
