@@ -54,9 +54,8 @@ def lay_out_path(chains: Chains, number: int, generator: torch.Generator, second
             step_size = torch.maximum(step_size, (1 - power) / (_HASTY - hasty))
             hasty += 1
         new = (power + step_size).clamp_max(1.0)
-        weight = _scale(gain, new - power)
-        total = total + weight.logsumexp(0) - math.log(number)
-        state, power = state.gather(resample(weight, generator)), new
+        (state, grown), power = _reweigh(state, new - power, generator), new
+        total = total + grown
         tuning = Tuning(step, _measure_spread(state.reals))
         for _ in range(_MOVES):
             state, accepted = chains.move(state, power, tuning, generator)
@@ -65,6 +64,12 @@ def lay_out_path(chains: Chains, number: int, generator: torch.Generator, second
         powers.append(power)
         tunings.append(tuning)
     return Path(torch.stack(powers), tunings, state, total)
+
+
+def _reweigh(state: State, power: Tensor, generator: torch.Generator) -> tuple[State, Tensor]:
+    """Resample the chains by their gain to a power (N,); return them, and the log of the mean weight (N,)."""
+    weight = _scale(state.gain, power)
+    return state.gather(resample(weight, generator)), weight.logsumexp(0) - math.log(len(weight))
 
 
 def _scale(gain: Tensor, power: Tensor) -> Tensor:
@@ -133,9 +138,8 @@ def follow_path(chains: Chains, path: Path, number: int, generator: torch.Genera
     state = chains.begin(number, generator)
     total = torch.zeros_like(path.log_evidence)
     for before, after, tuning in zip(path.powers[:-1], path.powers[1:], path.tunings, strict=True):
-        weight = _scale(state.gain, after - before)
-        total = total + weight.logsumexp(0) - math.log(number)
-        state = state.gather(resample(weight, generator))
+        state, grown = _reweigh(state, after - before, generator)
+        total = total + grown
         for _ in range(_MOVES):
             state, _ = chains.move(state, after, tuning, generator)
     return state, total
