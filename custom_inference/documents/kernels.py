@@ -76,35 +76,6 @@ def _resample(z: Ints, counts: Reals, weight: Reals, length: int, state: Words):
     weight[:] = 1.0 / particles
 
 
-@part
-def _anneal_chains(seen: Reals, alpha: Reals, powers: Reals, log_weight: Reals, state: Words):
-    """log weights of annealed importance sampling, one a chain; see ``samplers.anneal``."""
-    length, size = seen.shape
-    chains, mass = len(log_weight), np.zeros(size)
-    z, counts = np.zeros((chains, length), np.int64), np.zeros((chains, size))
-    log_seen, possible = np.zeros((length, size)), np.zeros((length, size))
-    for t in range(length):
-        for k in range(size):
-            if seen[t, k] > 0:
-                log_seen[t, k], possible[t, k] = np.log(seen[t, k]), 1.0
-    for r in range(chains):
-        log_weight[r] = 0.0
-        for t in range(length):
-            total = _masses(possible[t], counts[r], alpha, mass)
-            log_weight[r] += np.log(total / (alpha.sum() + t)) if total > 0 else -np.inf
-            z[r, t] = draw_place(mass, len(mass), total, state)
-            counts[r, z[r, t]] += 1
-    for s in range(1, len(powers)):
-        tempered = seen ** powers[s]
-        for r in range(chains):
-            gain = 0.0
-            for t in range(length):
-                gain += log_seen[t, z[r, t]]
-            log_weight[r] += (powers[s] - powers[s - 1]) * gain
-            if s < len(powers) - 1:
-                _sweep(tempered, z[r], counts[r], alpha, mass, length, state)
-
-
 @entry
 def filter_documents(word: Ints, start: Ints, topic: Reals, alpha: Reals, particles: int, sweeps: int, seeds: Words):
     """Estimates (N,) of log p(w) for the documents ``word[start[i] : start[i + 1]]``; topic (V, K), seeds (N,)."""
@@ -112,14 +83,4 @@ def filter_documents(word: Ints, start: Ints, topic: Reals, alpha: Reals, partic
     for i in range(len(found)):
         state[0] = seeds[i]
         found[i] = _filter_particles(topic[word[start[i] : start[i + 1]]], alpha, particles, sweeps, state)
-    return found
-
-
-@entry
-def anneal_documents(word: Ints, start: Ints, topic: Reals, alpha: Reals, powers: Reals, chains: int, seeds: Words):
-    """Log weights (N, chains) of annealed importance sampling."""
-    found, state = np.zeros((len(start) - 1, chains)), np.zeros(1, np.uint64)
-    for i in range(len(found)):
-        state[0] = seeds[i]
-        _anneal_chains(topic[word[start[i] : start[i + 1]]], alpha, powers, found[i], state)
     return found

@@ -17,11 +17,6 @@ are (1) resampled by Gibbs sweeps, which leave p(z_<l | w_<l) as it is; (2) weig
 p(z_<l | w_<l), they are so for p(z_<=l | w_<=l) afterwards, with normaliser p(w_<=l). Averaging over particles in each
 factor, as printed there, is unbiased only where particles are also drawn anew by their weights; so they are
 (systematically, when fewer than half of them count), and the product of the factors' weighted means is the estimate.
-
-Annealed importance sampling (Neal, *Statistics and Computing* 11, 2001; their section 3.3). From z ~ p(z) through
-p_s(z) ~ p(w | z)^t_s p(z), t_0 = 0 .. t_S = 1, by Gibbs sweeps; the weight prod_s p(w | z_{s-1})^(t_s - t_{s-1}) has
-mean p(w). Topics that exclude a word are left out of the first draw, token by token, and its weight is their share:
-otherwise a single such token would make the weight 0.
 """
 
 from __future__ import annotations
@@ -115,14 +110,6 @@ def left_to_right(
 
     given = (filter_documents, topic, alpha, rows, particles, sweeps)
     return Estimate.of(np.stack([_in_batches(*given, stream=stream) for stream in _streams(seed, runs)], 1))
-
-
-def anneal(topic: Tensor, alpha: Tensor, rows: DocumentRows, *, temperatures: int, chains: int, seed: int) -> Estimate:
-    """``temperatures`` steps from the prior to the posterior, evenly spaced."""
-    from custom_inference.documents.kernels import anneal_documents
-
-    powers, (stream,) = np.linspace(0, 1, temperatures + 1), _streams(seed, 1)
-    return Estimate.of(_in_batches(anneal_documents, topic, alpha, rows, powers, chains, stream=stream))
 
 
 def _in_batches(

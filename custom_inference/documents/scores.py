@@ -20,8 +20,10 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from custom_inference.core.annealing.estimate import Budget
 from custom_inference.core.fit import Fit
-from custom_inference.core.local_inference import ANNEALED, bounds_of, log_likelihood
+from custom_inference.core.local_inference import ANNEALED, anneal_local, bounds_of, log_likelihood
+from custom_inference.core.settings import require_positive
 from custom_inference.documents import samplers
 from custom_inference.documents.samplers import split_tokens
 from custom_inference.families.rows.documents import DocumentRows
@@ -72,12 +74,12 @@ def held_out(
 
     how, with its settings
     ----------------------
-    the name of a bound (``fit.bounds``): "exact" is exact, others bound log p(y_i | topics) from below; "ais" estimates
-        it until the standard errors are small (:class:`custom_inference.AIS`).
+    the name of a bound (``fit.bounds``): "exact" is exact, others bound log p(y_i | topics) from below.
+    "ais": log p(y_i | topics), estimated until the standard errors are small or ``seconds`` = 60 are over, of any model
+        (:class:`custom_inference.AIS`; topics of tokens by particles that look ahead); ``seed``.
     "importance": log p(y_i | topics) by importance sampling; ``samples`` = 1000, ``from_prior`` = .1 the share of the
         draws that come from the prior (1: all), the others from an approximate posterior; ``seed``.
     "left_to_right": by a particle filter; ``particles`` = 20, ``sweeps`` = 1 of Gibbs a token, ``runs`` = 1; ``seed``.
-    "annealed": by annealed importance sampling; ``temperatures`` = 100, ``chains`` = 10; ``seed``.
     "plugin": log p(y_i | proportions folded in from y_i itself, topics): no held-out probability, and too good.
     "completion": proportions are folded in from one half of the tokens of each document and score the other half;
         ``share`` = .5 of the tokens are observed, drawn by ``seed``; or ``x`` is observed and ``held_out`` scored.
@@ -114,7 +116,7 @@ def held_out(
         bounds = ", ".join(bounds_of(fit.model))
         raise MethodError(f"how = {how!r} is for models with topics; valid for {type(fit.model).__name__}: {bounds}")
     problem = _Problem(fit.model, params, data, DocumentRows.of(data))
-    score = _HOW.get(how) or partial(_bound, name=how)
+    score = _HOW.get(how) or (_anneal if how == ANNEALED else partial(_bound, name=how))
     known = [name for name in inspect.signature(score).parameters if name not in ("problem", "name")]
     for name in settings:
         if name not in known:
@@ -135,12 +137,22 @@ class _Problem(NamedTuple):
     data: Data
     rows: DocumentRows
 
+    @property
+    def log_coefficient(self) -> Tensor:
+        """What the model counts for the orders of the words, (N,)."""
+        return replace(self.rows, coefficient=getattr(self.model, "coefficient", False)).log_coefficient
+
 
 def _bound(problem: _Problem, seed: int = 0, *, name: str) -> HeldOut:
-    model, rows = problem.model, problem.rows
-    log_p = log_likelihood(model, problem.params, problem.data, bound=name, seed=seed)
-    coefficient = replace(rows, coefficient=getattr(model, "coefficient", False)).log_coefficient
-    return HeldOut(log_probability=log_p - coefficient, tokens=rows.lengths)
+    log_p = log_likelihood(problem.model, problem.params, problem.data, bound=name, seed=seed)
+    return HeldOut(log_probability=log_p - problem.log_coefficient, tokens=problem.rows.lengths)
+
+
+def _anneal(problem: _Problem, seconds: float = 60.0, seed: int = 0) -> HeldOut:
+    require_positive("seconds", seconds)
+    found = anneal_local(problem.model, problem.params, problem.data, Budget(seconds=seconds), seed=seed)
+    log_p = found.bound - problem.log_coefficient
+    return HeldOut(log_probability=log_p, tokens=problem.rows.lengths, standard_error=found.standard_error)
 
 
 def _importance(problem: _Problem, samples: int = 1000, from_prior: float = 0.1, seed: int = 0) -> HeldOut:
@@ -160,12 +172,6 @@ def _left_to_right(problem: _Problem, particles: int = 20, sweeps: int = 1, runs
     if min(particles, runs) < 1 or sweeps < 0:
         raise MethodError(f"particles = {particles}, sweeps = {sweeps}, runs = {runs}; expected at least 1, 0 and 1")
     return _estimate(problem, samplers.left_to_right, particles=particles, sweeps=sweeps, runs=runs, seed=seed)
-
-
-def _anneal(problem: _Problem, temperatures: int = 100, chains: int = 10, seed: int = 0) -> HeldOut:
-    if min(temperatures, chains) < 1:
-        raise MethodError(f"temperatures = {temperatures}, chains = {chains}; expected at least 1 of each")
-    return _estimate(problem, samplers.anneal, temperatures=temperatures, chains=chains, seed=seed)
 
 
 def _estimate(problem: _Problem, sampler: Callable[..., samplers.Estimate], **settings: Any) -> HeldOut:
@@ -216,7 +222,6 @@ _HOW: dict[str, Callable[..., HeldOut]] = {
     "plugin": _plugin,
     "importance": _importance,
     "left_to_right": _left_to_right,
-    "annealed": _anneal,
 }
 
 

@@ -1,6 +1,10 @@
 """Helmholtz machines: exact sums over the hidden layers, and learning with a recognition network."""
 
+from functools import partial
+
+from custom_inference.core.annealing.estimate import Budget
 from custom_inference.core.engine import EXACT_UP_TO
+from custom_inference.core.local_inference import anneal_local
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.common.bits import logistic_chains
@@ -16,6 +20,7 @@ FAMILIES = (
         search=BeliefProposals,
         stages=("the best of several families of random starts",),
         default=lambda model, _: "exact" if sum(model.layers[:-1]) <= EXACT_UP_TO else "reweighted_wake_sleep",
+        estimates={"ais": partial(anneal_local, budget=Budget(error=0.1, seconds=10.0))},  # it is a default
         methods={
             "wake_sleep": WakeSleep,
             "reweighted_wake_sleep": ReweightedWakeSleep,
