@@ -201,7 +201,7 @@ COLUMNS = (
 
 
 def measure_cases(quick: bool, folder: Path | None) -> list[Table]:
-    others = f"left to right with 8 x 100 particles, of documents of at most {LEFT_TO_RIGHT} tokens; importance sampling"
+    others = f"left to right with 8 x 100 particles, in documents of up to {LEFT_TO_RIGHT} tokens; importance sampling"
     table = Table("Fits", COLUMNS, note=f"Nats a row. Other methods: {others}.")
     for case in cases(quick, folder):
         table.rows.append(line(case))
