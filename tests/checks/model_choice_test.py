@@ -18,6 +18,7 @@ from ppl_models import (
     LDA,
     PMF,
     SBM,
+    DataError,
     GaussianPCA,
     MethodError,
     MixtureOfBernoullis,
@@ -165,6 +166,12 @@ def test_ratings():
 def test_unsuitable_input(models, settings, match):
     with pytest.raises(MethodError, match=match):
         run(models, counts(10), **settings)
+
+
+def test_errors_name_the_model():
+    models = {"few": MixtureOfBernoullis(num_components=1, num_features=3)}
+    with pytest.raises(DataError, match="^few: site 'x', axis 'feature'"):
+        run(models, np.zeros((5, 4)))
 
 
 def test_criteria_that_do_not_apply_are_nan_with_a_reason():

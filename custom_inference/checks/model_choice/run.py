@@ -75,7 +75,7 @@ def compare_models(
     require_whole("folds", folds, 2)
     require_whole("seed", seed, 0)
     _require_one_kind(named)
-    data = {name: _read(model, x, mask, others, named) for name, model in named.items()}
+    data = {name: _read(name, x, mask, others, named) for name in named}
     sizes = {name: len(one) for name, one in data.items()}
     if len(set(sizes.values())) > 1:
         raise MethodError(f"models read different numbers of rows: {sizes}; expected the same data for all")
@@ -133,12 +133,19 @@ def _require_one_kind(models: Mapping[str, Model]) -> None:
 
 
 def _read(
-    model: Model, x: Source, mask: MatrixLike | None, others: Mapping[str, Any], models: Mapping[str, Model]
+    name: str, x: Source, mask: MatrixLike | None, others: Mapping[str, Any], models: Mapping[str, Model]
 ) -> Data:
-    """The data as a model reads them, with the sites beside x that it has; what no model has every model refuses."""
+    """The data as a model reads them, with the sites beside x that it has; what no model has every model refuses.
+
+    Errors begin with the model's name."""
+    model = models[name]
     known = {site for one in models.values() for site in one.other_sites}
     own = {name: value for name, value in others.items() if name in model.other_sites or name not in known}
-    return model.prepare(x, mask=mask, dtype=torch.float64, **own)
+    try:
+        return model.prepare(x, mask=mask, dtype=torch.float64, **own)
+    except PPLError as error:
+        error.args = (f"{name}: {error}", *error.args[1:])
+        raise
 
 
 @dataclass
