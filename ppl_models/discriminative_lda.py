@@ -104,7 +104,7 @@ class DiscriminativeLDA(ClassifiedDocuments, TopicAdmixture):
 
     def token_proportions(self, transformation: Tensor, proportion: Tensor, labels: Tensor | None) -> Tensor:
         """Return A_c pi (eq. 27.67): the probabilities of the topics of each document's tokens, (..., N, K)."""
-        each = torch.einsum("...nj,...cjk->...nck", proportion, transformation)
+        each = torch.einsum("...nj,...cjk->...nck", proportion.to(transformation), transformation)
         return (self.shares(labels, proportion).unsqueeze(-1) * each).sum(-2)
 
     def __call__(
