@@ -20,9 +20,10 @@ class AIS(Method):
     """Estimates log p(x_n | globals) and the posterior of the locals by annealed importance sampling (Neal 2001).
 
     ``local_posterior(model, params, data)`` gives draws from the posterior, and as its bound the estimate of
-    log p(x_n | params) with its standard error, for every model whose rows are independent, those of one's own too:
-    bits are flipped, other finite latents drawn, real numbers moved along slopes. The topics of the tokens of documents
-    go by particles that take one token after the other. It learns no globals.
+    log p(x_n | params) with its standard error, for every model, those of one's own too: bits are flipped, other finite
+    latents drawn, real numbers moved along slopes. The topics of the tokens of documents go by particles that take one
+    token after the other. Of rows that depend on each other, as the nodes of a graph, the bound is one number for all.
+    It learns no globals.
 
     Parameters
     ----------
@@ -69,8 +70,7 @@ class AIS(Method):
     def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
         """Estimate the posterior of the locals and log p(x_n | params).
 
-        Raises MethodError where the rows depend on each other, and for latents that nothing moves; ModelError for
-        globals that the model cannot have.
+        Raises MethodError for latents that nothing moves; ModelError for globals that the model cannot have.
         """
         data = model.as_read(data if hasattr(data, "mask") else model.prepare(data, dtype=torch.float64))
         model, values = check_globals(model, params, data, called="params")

@@ -164,8 +164,8 @@ def compare(
     seconds: about how long such an estimate may take, or exact sums where that depends on the rows.
     others: what the model observes or conditions on beside x, by the names of its sites.
 
-    Where there is no exact posterior, ``no_exact`` says why. Where there is no estimate either (graphs), what is
-    measured against it is NaN: the bounds remain.
+    Where there is no exact posterior, ``no_exact`` says why. Where there is no estimate either (latents without moves),
+    what is measured against it is NaN: the bounds remain.
     A method that refuses the model has no line but a reason in ``refused``; if all do, the first error is raised.
 
     :class:`Comparison` says what the columns of its table are. Ctrl-C returns the methods that are done.

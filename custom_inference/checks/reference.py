@@ -5,16 +5,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from custom_inference.checks.calibration.simulate import Problem
+from custom_inference.checks.calibration.simulate import Problem, one_hot
 from custom_inference.checks.exact import Exact
 from custom_inference.core.annealing.estimate import Budget, Estimated
-from custom_inference.core.annealing.local import Sandwich, anneal_locals, posterior_of, sandwich
+from custom_inference.core.annealing.local import Sandwich, anneal_locals, depend_on_each_other, posterior_of, sandwich
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import ANNEALING, Local, is_feasible
 from custom_inference.core.posterior_bounds import evaluate_posterior, row_log_joint
 from custom_inference.core.posteriors import LocalPosterior, kullback_leibler
@@ -27,6 +28,8 @@ from ppl_models.core.errors import own_errors, unknown_name
 CHOICES = ("auto", "exact", "ais", "none")
 #: Rows that are drawn from the model to be bounded from both sides, and the part of the seconds that this takes.
 _DRAWN, _SHARE = 40, 0.25
+#: How often all of them are drawn where they depend on each other.
+_TIMES = 4
 #: The part of the seconds of an estimate that goes to rows whose exact sum is within reach.
 _EXACT = 0.2
 #: Draws that the ELBO of a posterior is estimated by.
@@ -58,19 +61,24 @@ class PosteriorReference:
         if self.estimated is None:
             return []
         error, r_hat = self.estimated.standard_error, self.estimated.r_hat
-        found = [
-            "compared with an estimate by annealed importance sampling, whose standard error is "
-            f"{float(error.square().mean().sqrt()):.2g} nats a row ({float(error.max()):.2g} at most)"
-        ]
+        whole = len(error) < len(self.estimated.mean)  # one number for all rows, as for the nodes of a graph
+        spread = f"{float(error.square().mean().sqrt()):.2g} nats"
+        spread += " for all rows together" if whole else f" a row ({float(error.max()):.2g} at most)"
+        found = [f"compared with an estimate by annealed importance sampling, whose standard error is {spread}"]
         if self.within:
             found.append(f"{self.within} of {len(error)} rows are exact")
         if self.check is not None:
             found.append(
-                f"how far it may be off: of {len(self.check.lower)} rows drawn from the model it differs, from both "
+                f"how far it may be off: of {self.check.rows} rows drawn from the model it differs, from both "
                 f"sides, by {self.check.gap:.2g} nats a row (standard error {self.check.gap_error:.1g})"
             )
         apart = int((r_hat > _APART).sum())
-        if apart:
+        if apart and whole:
+            found.append(
+                f"single chains do not get about in the posterior (R-hat {float(r_hat.max()):.2g}), so that marginals "
+                "rest on as many independent draws as there are chains"
+            )
+        elif apart:
             found.append(
                 f"single chains do not get about in the posterior of {apart} of {len(r_hat)} rows (R-hat above "
                 f"{_APART}), whose marginals rest on as many independent draws as there are chains"
@@ -221,7 +229,10 @@ def _check(
     model: Model, params: Mapping[str, Tensor], data: Data, budget: Budget, steps: int, seed: int
 ) -> Sandwich | None:
     """Bound rows that are drawn from the model from both sides; None where none can be drawn like the data."""
-    some = data.rows(torch.arange(min(_DRAWN, len(data))))
+    together = depend_on_each_other(model, data)
+    some = data if together else data.rows(torch.arange(min(_DRAWN, len(data))))
+    times = _TIMES if together else 1
+    budget, found = replace(budget, seconds=budget.seconds / times), []
     try:
         problem = Problem(
             model=model,
@@ -233,7 +244,10 @@ def _check(
             at=dict(params),
             like=some,
         )
-        drawn = problem.draw(problem.seeds(0))
-        return sandwich(model, params, drawn.data, drawn.local, budget, steps, seed=seed)
+        for time in range(times):
+            drawn = problem.draw(problem.seeds(time))
+            code = drawn.local if is_own_of_rows(model) else one_hot(model, drawn.local)
+            found.append(sandwich(model, params, drawn.data, code, budget, steps, seed=seed))
+        return Sandwich.beside(found)
     except (CapacityError, MethodError, ModelError):
         return None

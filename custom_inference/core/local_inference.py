@@ -148,7 +148,7 @@ def is_feasible(model: Model, data: Data | None = None) -> bool:
 
 def bounds_of(model: Model) -> list[str]:
     """The names of the bounds on, estimates of, or the exact log p(x_n | params) that the model's engines give; of
-    programs without engines what serves any program. The estimate "ais" is there for every model of rows."""
+    programs without engines what serves any program. The estimate "ais" is there for every model."""
     if is_own_of_rows(model):
         how = best_reference(model)
         return [] if how is None else [IMPORTANCE if how == "estimate" else "exact"]
@@ -186,7 +186,8 @@ def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> L
 def anneal_local(
     model: Model, params: Mapping[str, Tensor], data: Data, budget: Budget | None = None, *, seed: int = 0
 ) -> Local:
-    """The posterior of the locals of any model of rows and log p(x_n), by annealed importance sampling."""
+    """The posterior of the locals of any model and log p(x_n), by annealed importance sampling; (1,) where the
+    rows depend on each other."""
     found = anneal_locals(model, params, data, budget or Budget(), seed=seed)
     posterior = posterior_of(model, params, data, found)
     return Local(posterior, found.log_evidence, found.standard_error, "estimate", ANNEALING)

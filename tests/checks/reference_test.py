@@ -70,8 +70,6 @@ def test_unknown_references_and_ones_that_there_are_not_are_refused():
     for seconds in (-1.0, float("nan"), 0.0):
         with pytest.raises(MethodError, match="seconds = "):
             compared(seconds=seconds)
-    with pytest.raises(MethodError, match="depend on each other"):
-        compared(["mean_field"], "sbm", reference="ais")
 
 
 def test_the_method_gives_posteriors_and_learns_nothing():

@@ -114,6 +114,19 @@ class Product:
         return finite - 0.5 * apart.square().sum(-1) - volume
 
 
+def draw_log_uniform(like: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw logarithms of uniform numbers, of the shape of ``like``: what ratios of Metropolis are compared with."""
+    return torch.rand(like.shape, generator=generator, dtype=torch.float64).clamp_min(1e-300).log().to(like)
+
+
+def exchange_names(number: int, chains: int, generator: torch.Generator) -> Tensor:
+    """Draw permutations (M, K) of so many names that exchange two of them."""
+    first = torch.randint(number, (chains, 1), generator=generator)
+    second = (first + torch.randint(1, number, (chains, 1), generator=generator)) % number
+    found = torch.arange(number).repeat(chains, 1)
+    return found.scatter(1, first, second).scatter(1, second, first)
+
+
 class Chains(abc.ABC):
     """Chains over the latents of rows, at given globals.
 
@@ -125,6 +138,11 @@ class Chains(abc.ABC):
     @abc.abstractmethod
     def __len__(self) -> int:
         """The number of rows."""
+
+    @property
+    def members(self) -> int:
+        """How many rows of the data, whose codes stand beside each other, are one row here, as the nodes of a graph."""
+        return 1
 
     @property
     @abc.abstractmethod
@@ -163,6 +181,11 @@ class Chains(abc.ABC):
 
         Returns the state, and the mean probability (N,) with which moves of real numbers were accepted.
         """
+
+    def predict_seconds(self, state: State) -> float:
+        """Predict how long a move from here takes, without making one; 0 where that needs no prediction."""
+        del state
+        return 0.0
 
     def begin_at(self, base: Product | None) -> Self:
         """Give the chains whose path begins at another density."""

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from custom_inference.core.annealing.chains import Chains, Product, State, Tuning
 from custom_inference.core.annealing.tempering import Path, anneal, follow_path, lay_out_path, refine, resample
+from ppl_models import CapacityError
 
 #: The chance that some element begins at an option by itself, whatever its frequency: what few chains never begin at
 #: has no part in their standard error. Normals are made wider by a factor.
@@ -30,6 +31,9 @@ _KEPT = 4
 _ENOUGH, _MANY = 64, 4096
 #: Chains at least, and moves that every one of them is likely to make.
 _FEWEST, _LIKELY = 8, 200
+#: Moves of the fewest chains at least. Where they take longer than so many times the seconds that are given, and than
+#: so many seconds at all, nothing is begun.
+_SHORTEST, _BEYOND, _PATIENCE = 60, 3.0, 10.0
 #: Chains that the mean variance of all rows counts for.
 _ROWS = 4
 #: The variance of log weights beyond which a standard error of their mean says little, and the path is cut finer.
@@ -74,24 +78,36 @@ class Estimated(NamedTuple):
 
 class Sandwich(NamedTuple):
     """Estimates of log p(x_n) of rows that were drawn from the model: from below and from above (N,), on average, with
-    their standard errors (N,)."""
+    their standard errors (N,). members: how many rows of the data each of them is, as the nodes of a graph."""
 
     lower: Tensor
     lower_error: Tensor
     upper: Tensor
     upper_error: Tensor
+    members: int = 1
+
+    @classmethod
+    def beside(cls, several: list[Sandwich]) -> Sandwich:
+        """Put those of several data sets beside each other."""
+        parts = {name: torch.cat([getattr(one, name) for one in several]) for name in cls._fields[:4]}
+        return several[0]._replace(**parts)
+
+    @property
+    def rows(self) -> int:
+        """How many rows of the data these are."""
+        return self.members * len(self.lower)
 
     @property
     def gap(self) -> float:
-        """The mean of the difference between both, of a row."""
-        return float((self.upper - self.lower).mean())
+        """The mean of the difference between both, of a row of the data."""
+        return float((self.upper - self.lower).mean()) / self.members
 
     @property
     def gap_error(self) -> float:
         """The standard error of that: by what rows differ in, and of a single row by those of its two sides."""
         if len(self.lower) == 1:
-            return float(torch.hypot(self.lower_error, self.upper_error))
-        return float((self.upper - self.lower).std() / math.sqrt(len(self.lower)))
+            return float(torch.hypot(self.lower_error, self.upper_error)) / self.members
+        return float((self.upper - self.lower).std() / math.sqrt(len(self.lower))) / self.members
 
     @classmethod
     def of(cls, forward: Tensor, backward: Tensor) -> Sandwich:
@@ -154,6 +170,7 @@ def prepare(chains: Chains, budget: Budget, generator: torch.Generator) -> tuple
 
 def _affordable(chains: Chains, budget: Budget, generator: torch.Generator) -> int:
     """Count the chains that can make ``_LIKELY`` moves within the seconds, at least ``_FEWEST``."""
+    _require_seconds(chains, budget, generator)
     power, tuning = torch.full((len(chains),), 0.5, dtype=torch.float64), _plain_tuning(chains)
     one = torch.zeros(1, dtype=torch.long)
     chains.rows(one).move(chains.rows(one).begin(2, generator), power[:1], tuning.rows(one), generator)  # compiles
@@ -161,6 +178,17 @@ def _affordable(chains: Chains, budget: Budget, generator: torch.Generator) -> i
     chains.move(state, power, tuning, generator)
     each = (time.perf_counter() - begin) / _FEWEST
     return int(min(budget.chains, max(_FEWEST, budget.seconds / (_LIKELY * each))))
+
+
+def _require_seconds(chains: Chains, budget: Budget, generator: torch.Generator) -> None:
+    """Refuse chains of which the fewest cannot make the fewest moves in the seconds that there are."""
+    move = chains.predict_seconds(chains.begin(_FEWEST, generator))
+    least = _SHORTEST * move
+    if least > max(_BEYOND * budget.seconds, _PATIENCE):
+        raise CapacityError(
+            f"annealing: {_FEWEST} chains take about {move:.2g} s to move once, an estimate at least {least:.0f} s, of "
+            f"{budget.seconds:g} that are given"
+        )
 
 
 def _plain_tuning(chains: Chains) -> Tuning:

@@ -27,6 +27,11 @@ class Estimator(abc.ABC):
     def sizes(self) -> Tensor:
         """How many numbers a chain or particle of each row takes, (N,)."""
 
+    @property
+    def members(self) -> int:
+        """How many rows of the data, whose codes stand beside each other, are one row here, as the nodes of a graph."""
+        return 1
+
     @abc.abstractmethod
     def rows(self, index: Tensor) -> Self:
         """Give the estimator of some rows."""
@@ -54,6 +59,10 @@ class Annealed(Estimator):
     def sizes(self) -> Tensor:
         return torch.full((len(self),), max(1, int(self.chains.options.sum()) + self.chains.num_reals))
 
+    @property
+    def members(self) -> int:
+        return self.chains.members
+
     def rows(self, index: Tensor) -> Annealed:
         return Annealed(self.chains.rows(index))
 
@@ -65,5 +74,6 @@ class Annealed(Estimator):
         chains, path, budget = prepare(self.chains, budget, generator)
         powers, tunings = refine(path, max(1, math.ceil(steps / len(path.tunings))))
         _, forward = anneal(chains, powers, tunings, budget.chains, generator)
-        start = chains.at(code.expand(budget.chains, *code.shape), generator)
-        return Sandwich.of(forward, anneal_back(chains, start, powers, tunings, generator))
+        start = chains.at(code.reshape(len(chains), -1).expand(budget.chains, len(chains), -1), generator)
+        backward = anneal_back(chains, start, powers, tunings, generator)
+        return Sandwich.of(forward, backward)._replace(members=chains.members)

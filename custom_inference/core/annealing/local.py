@@ -13,42 +13,54 @@ from torch import Tensor
 from custom_inference.core.annealing.chains import Chains
 from custom_inference.core.annealing.estimate import Budget, Estimated, Sandwich
 from custom_inference.core.annealing.estimator import Annealed, Estimator
-from custom_inference.core.annealing.program import ProgramChains
-from custom_inference.core.posteriors import CodePosterior, LocalPosterior
+from custom_inference.core.annealing.program import ProgramChains, WholeChains
+from custom_inference.core.posteriors import CodePosterior, LabellingPosterior, LocalPosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.importance import Weighted
-from custom_inference.core.programs.posteriors import WeightedPosterior
+from custom_inference.core.programs.posteriors import DrawnTogether, WeightedPosterior
+from custom_inference.core.programs.whole import WholeDensity
 from custom_inference.core.registry import engines_of, family_of
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import warn_of_data
 
+#: What an estimate has an entry of for every entry of a code.
+_OF_CODES = ("codes", "mean", "variance", "mean_error")
 #: Numbers of the states of all chains of a block of rows.
 _BLOCK = 2**23
 
 
 def chains_of(model: Model, params: Mapping[str, Tensor], data: Data) -> Chains:
-    """Return the chains over the locals of a model: its family's own, or those of its program.
+    """Return the chains over the locals of a model: its family's own, or those of its program. Rows that depend on each
+    other, as the nodes of a graph, are one row there.
 
-    Raises MethodError where the rows depend on each other, and for latents without a move, which it names.
+    Raises MethodError for latents without a move, which it names.
     """
-    if not model.rows_are_independent:
-        raise MethodError(f"annealing goes row by row, and rows of {type(model).__name__} depend on each other")
     own = family_of(model).chains
     params = {name: value.double() if value.is_floating_point() else value for name, value in params.items()}
     found = None if own is None else own(model, params, data)
     if found is not None:
         return found
+    data = data.to(dtype=torch.float64)
     try:
-        density = RowDensity.of(model, params, data.to(dtype=torch.float64))
+        if depend_on_each_other(model, data):
+            found = WholeChains(WholeDensity.of(model, params, data))
+        else:
+            found = ProgramChains(RowDensity.of(model, params, data))
     except NotImplementedError as error:
         raise _without_moves(model, str(error) or "they have no density") from error
     except ModelError as error:
         if not engines_of(model):
             raise  # a program of one's own that states something else than it declares
         raise _without_moves(model, str(error)) from error
-    if not density.layout.latents:
+    if not found.density.layout.latents:
         raise MethodError(f"{type(model).__name__} has no latents of its rows")
-    return ProgramChains(density)
+    return found
+
+
+def depend_on_each_other(model: Model, data: Data) -> bool:
+    """Whether p(x | globals) is no product over rows: of graphs, and of rows with links between them."""
+    pairs = {site for site in model.sites_of("observed") if f"to_{model.row_axis}" in model.sites[site].dims}
+    return not model.rows_are_independent or not pairs.isdisjoint(data.others)
 
 
 def _without_moves(model: Model, reason: str) -> MethodError:
@@ -84,6 +96,9 @@ def anneal_locals(
         for name in Estimated._fields
     ))  # fmt: skip
     _warn(found, budget, len(rows))
+    if rows.members > 1:  # what is beside each other in a code are the data's rows
+        apart = {name: getattr(found, name).unflatten(-1, (rows.members, -1)) for name in _OF_CODES}
+        found = found._replace(**{name: value.squeeze(-3) for name, value in apart.items()})
     return found
 
 
@@ -105,6 +120,10 @@ def _warn(found: Estimated, budget: Budget, rows: int) -> None:
 
 def posterior_of(model: Model, params: Mapping[str, Tensor], data: Data, found: Estimated) -> LocalPosterior:
     """Return the posterior that draws stand for."""
+    if depend_on_each_other(model, data):
+        if model.sites[model.local_site].choice is not None:
+            return LabellingPosterior.of_draws(found.codes.argmax(-1), found.codes.shape[-1])
+        return DrawnTogether(found.codes)
     codes = found.codes.transpose(0, 1)
     weight = torch.full(codes.shape[:2], -math.log(codes.shape[1]), dtype=codes.dtype, device=codes.device)
     if bool(((codes == 0) | (codes == 1)).all()):
@@ -119,7 +138,8 @@ def sandwich(
 ) -> Sandwich:
     """Estimate log p(x_n) of rows from both sides, with paths of about ``steps`` steps.
 
-    code: (N, W) exact draws from the posteriors of the rows, such as the latents that the rows were drawn with.
+    code: (N, W) exact draws from the posteriors of the rows, such as the latents that the rows were drawn with; of rows
+    that depend on each other one draw of all of them.
     """
     with torch.no_grad():
         return estimator_of(model, params, data).bound(code.double(), budget, steps, seed)

@@ -9,16 +9,20 @@ coordinates without bounds, scaled by how far chains are apart.
 from __future__ import annotations
 
 import functools
+import time
 from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from custom_inference.core.annealing.chains import Chains, Product, State, Tuning
+from custom_inference.core.annealing.chains import Chains, Product, State, Tuning, draw_log_uniform
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.latents import Latent
 from custom_inference.core.programs.statements import run
+from custom_inference.core.programs.whole import WholeDensity
+from ppl_models import MethodError
 
 #: Steps of a move along the slopes, and how much of a step's length is left to chance.
 _STEPS, _JITTER = 5, 0.25
@@ -56,8 +60,16 @@ class ProgramChains(Chains):
     def num_reals(self) -> int:
         return self.density.layout.num_reals
 
-    def rows(self, index: Tensor) -> ProgramChains:
-        return ProgramChains(self.density.rows(index), None if self.base is None else self.base.rows(index))
+    def predict_seconds(self, state: State) -> float:
+        self._evaluate(state.place[:1], state.reals[:1])  # what is done once for all
+        begin = time.perf_counter()
+        self._evaluate(state.place, state.reals)
+        finite = int(torch.where(self.options == 2, 1, self.options).sum())
+        return (time.perf_counter() - begin) * (finite + (3 * _STEPS if self.num_reals else 0))  # slopes are two more
+
+    def rows(self, index: Tensor) -> Self:
+        base = None if self.base is None else self.base.rows(index)
+        return replace(self, density=self.density.rows(index), base=base)
 
     def begin(self, chains: int, generator: torch.Generator) -> State:
         if self.base is not None:
@@ -133,7 +145,7 @@ class ProgramChains(Chains):
             place[..., element] = 1 - own
             other = self._evaluate(place, state.reals)
             ratio = other.temper(power) - state.temper(power)
-            return state.where(other, _draw_log_uniform(ratio, generator) < ratio)
+            return state.where(other, draw_log_uniform(ratio, generator) < ratio)
         places = state.place.unsqueeze(0).repeat(options, 1, 1, 1)
         places[..., element] = torch.arange(options, device=own.device)[:, None, None]
         every = self._evaluate(places.flatten(0, 1), state.reals.repeat(options, 1, 1))
@@ -169,9 +181,42 @@ class ProgramChains(Chains):
             momentum = momentum + 0.5 * step * slope
         ratio = other.temper(power) - 0.5 * momentum.square().sum(-1) - before
         ratio = ratio.nan_to_num(nan=-torch.inf)
-        accepted = _draw_log_uniform(ratio, generator) < ratio
+        accepted = draw_log_uniform(ratio, generator) < ratio
         return state.where(other, accepted), ratio.clamp_max(0.0).exp().mean(0)
 
 
-def _draw_log_uniform(like: Tensor, generator: torch.Generator) -> Tensor:
-    return torch.rand(like.shape, generator=generator, dtype=torch.float64).clamp_min(1e-300).log().to(like)
+@dataclass(frozen=True)
+class WholeChains(ProgramChains):
+    """Chains over the latents of all rows of a program whose rows depend on each other, which are one row here."""
+
+    density: WholeDensity
+
+    @property
+    def members(self) -> int:
+        return len(self.density.data)
+
+    def begin(self, chains: int, generator: torch.Generator) -> State:
+        if self.base is not None:
+            return super().begin(chains, generator)
+        density, parts = self.density, []
+        seed = int(torch.randint(2**62, (1,), generator=generator))
+        with torch_seeded(seed):
+            for chain in range(chains):
+                torch.default_generator.manual_seed(seed + chain)  # a run puts the state of random numbers back
+                nodes = run(density.model, density.data, density.params)
+                drawn = {name: nodes[name] for name in density.layout.names}
+                values = {name: one["value"].expand(one["fn"].shape())[None] for name, one in drawn.items()}
+                parts.append(density.layout.encode(values, density.like))
+        return super().at(torch.stack(parts), generator)
+
+    def at(self, code: Tensor, generator: torch.Generator) -> State:
+        """Begin at codes of the main latent. Raises MethodError where there are others."""
+        others = [name for name in self.density.layout.names if name != self.density.model.local_site]
+        if others:
+            model = type(self.density.model).__name__
+            raise MethodError(f"values of '{others[0]}' are not known beside those of the main latent of {model}")
+        return super().at(code, generator)
+
+    def code(self, state: State) -> Tensor:
+        layout = self.density.layout
+        return super().code(state)[..., layout.slices[self.density.model.local_site]]

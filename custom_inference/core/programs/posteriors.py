@@ -170,6 +170,38 @@ class WeightedPosterior(ProgramPosterior):
 
 
 @dataclass(frozen=True)
+class DrawnTogether(ContinuousPosterior):
+    """Draws (S, N, W) of all rows together, which depend on each other; their density is not known."""
+
+    draws: Annotated[Tensor, "s*"]
+
+    joint = True
+    stored = False
+
+    @property
+    def mean(self) -> Tensor:
+        return self.draws.mean(0)
+
+    @property
+    def variance(self) -> Tensor:
+        """The posterior variance of every entry, (N, W)."""
+        return self.draws.var(0, unbiased=False)
+
+    @property
+    def mode(self) -> Tensor:
+        """The draw that is the nearest to the mean: a point amid the others, not the maximum of the density."""
+        return self.draws[(self.draws - self.mean).square().sum((1, 2)).argmin()]
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        slot = torch.randint(len(self.draws), (num_samples,), generator=torch.Generator().manual_seed(seed))
+        return self.draws[slot]
+
+    def log_prob(self, source: Tensor) -> Tensor:
+        del source
+        raise MethodError("the density of rows that were drawn together is not at hand; use mean, variance and sample")
+
+
+@dataclass(frozen=True)
 class _OfPart(LocalPosterior):
     """The posterior of a part of what a row has, from that of all: means, variances, modes and draws of that part."""
 

@@ -86,18 +86,31 @@ def layout_of(model: Model, nodes: Mapping[str, Any], rows: int) -> Layout:
                     f"latent '{name}' of {type(model).__name__} is drawn outside the plate of rows, which is called "
                     f"'{ROW_PLATE}' or has as many members as there are rows ({rows})"
                 )
-            found.append(_latent(model, name, nodes[name], dim, rows))
+            found.append(_latent(model, name, nodes[name], dim))
     return Layout(tuple(found))
 
 
-def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, rows: int) -> Latent:
+def layout_of_whole(model: Model, nodes: Mapping[str, Any]) -> Layout:
+    """The latents of all rows as those of a single one, from one run of a program whose rows depend on each other.
+
+    Raises ModelError for a latent whose shape or kind is not as declared.
+    """
+    found = []
+    for name in model.sites_of("latent"):
+        if name in nodes and not nodes[name]["is_observed"]:
+            before = -len(nodes[name]["fn"].batch_shape) - 1  # an axis of size 1, in front of all that there are
+            found.append(_latent(model, name, nodes[name], before, whole=True))
+    return Layout(tuple(found))
+
+
+def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, *, whole: bool = False) -> Latent:
     fn, site = node["fn"], model.sites[name]
     value = node["value"].expand(fn.shape()) if node["value"].ndim < len(fn.shape()) else node["value"]
     row_axis, plates = dim - fn.event_dim, {frame.dim for frame in node["cond_indep_stack"] if frame.vectorized}
     axes = [axis for axis in range(-value.ndim, 0) if axis != row_axis]
     shape = tuple(value.shape[axis] for axis in axes)
     visible = tuple(value.shape[axis] for axis in axes if axis >= -fn.event_dim or axis + fn.event_dim in plates)
-    _check_shape(model, name, visible)
+    _check_shape(model, name, visible, whole)
     base, integer = base_of(fn), not value.is_floating_point()
     if site.choice is not None:
         places = model.sizes[site.choice]
@@ -125,16 +138,17 @@ def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, rows: in
     return Latent(name, shape, visible, row_axis, integer, transform=transform, reals=reals, support=support)
 
 
-def _check_shape(model: Model, name: str, shape: tuple[int, ...]) -> None:
+def _check_shape(model: Model, name: str, shape: tuple[int, ...], whole: bool) -> None:
     site, sizes = model.sites[name], model.sizes
-    axes = (*site.plates[1:], *site.dims)
+    axes = (*site.plates[0 if whole else 1 :], *site.dims)
     expected = tuple(sizes.get(axis, -1) for axis in axes)
     fits = len(shape) == len(expected) and all(one in (-1, other) for one, other in zip(expected, shape, strict=True))
     if not fits:
+        each = ("", "") if whole else (" a row", " for each row")
         known = tuple(size if size >= 0 else axis for size, axis in zip(expected, axes, strict=True))
         raise ModelError(
-            f"latent '{name}' of {type(model).__name__} is declared with axes {axes} of sizes {known} a row, but the "
-            f"program draws values of shape {shape} for each row"
+            f"latent '{name}' of {type(model).__name__} is declared with axes {axes} of sizes {known}{each[0]}, but "
+            f"the program draws values of shape {shape}{each[1]}"
         )
 
 

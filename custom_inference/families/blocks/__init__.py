@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from custom_inference.core.presentation import Presentation, block_labels
 from custom_inference.core.registry import Family
+from custom_inference.families.blocks.annealed import block_chains, covariate_chains
 from custom_inference.families.blocks.bethe import SbmBethe, propagates
 from custom_inference.families.blocks.covariates import CovariateExact, CovariateMeanField
 from custom_inference.families.blocks.exact import SbmExact
@@ -71,6 +72,7 @@ FAMILIES = (
             },
             default=lambda model, _: "bethe" if propagates(model) else "vb",
             sampler=BlockSampler,
+            chains=block_chains,
             presentation=replace(_PRESENTATION, value=value),
         )
         for model, value in (
@@ -86,6 +88,7 @@ FAMILIES = (
         search=dict.fromkeys(("exact", "mean_field"), CovariateProposals),
         stages=("a partition of high integrated likelihood, without the features",),
         default="mean_field",
+        chains=covariate_chains,
         presentation=replace(_PRESENTATION, value="weight", labels=_covariate_labels),
     ),
 )

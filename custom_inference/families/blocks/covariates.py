@@ -180,7 +180,7 @@ class CovariateMeanField(CovariatePoints):
 
         at = PointsWithLocals.from_any(state)
         exposure, own = (temperature * part for part in rows.exposures(at.sites["weight"]))
-        log = _log_proportion(at.sites)
+        log = log_proportion_of(at.sites)
         known = (warm or at.locals).get(RESPONSIBILITY)
         starts = _random_divisions(rows, len(log), generator) if known is None else [known.double()]
         sweeps, found = _COLD_SWEEPS if known is None else _SWEEPS, []
@@ -194,7 +194,7 @@ class CovariateMeanField(CovariatePoints):
 
     def bound(self, model: CovariateSBM, params: Params, rows: CovariateGraphRows, phi: Tensor) -> Tensor:
         """Compute the bound at any responsibilities (N, K), (1,)."""
-        return _bound(*rows.exposures(params["weight"]), _log_proportion(params), phi.double()).reshape(1)
+        return _bound(*rows.exposures(params["weight"]), log_proportion_of(params), phi.double()).reshape(1)
 
     def posterior(self, model: CovariateSBM, params: Params, rows: CovariateGraphRows, step: EStep) -> CodePosterior:
         return code_posterior(step)
@@ -224,7 +224,7 @@ class CovariateExact(AllLabelings, CovariatePoints):
             flat = code.flatten(1)
             return ((flat @ table) * flat).sum(-1) / 2 + flat @ own.flatten()
 
-        return _log_proportion(params), score
+        return log_proportion_of(params), score
 
     def m_step(self, model: CovariateSBM, params: Params, step: EStep, rows: CovariateGraphRows) -> Params:
         pairs = step.statistics["pairs"].double()
@@ -236,7 +236,7 @@ class CovariateExact(AllLabelings, CovariatePoints):
         return super().from_labels(model, labels, rows).sites
 
 
-def _log_proportion(params: Params) -> Tensor:
+def log_proportion_of(params: Params) -> Tensor:
     """Return log pi (K,), normalised in double precision even where a search worked in single."""
     proportion = params["block_proportion"].double()
     return safe_log(proportion / proportion.sum())

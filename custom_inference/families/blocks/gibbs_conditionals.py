@@ -30,32 +30,41 @@ if TYPE_CHECKING:
     from custom_inference.families.blocks.rows import Graph, PartitionState
 
 
-@bare
-def sweep_given(graph: Graph, state: PartitionState, log_proportion: Reals, lift: Reals, base: Reals, share: Reals):
-    """Draw a new label for every node at given globals: p(z_i = r | rest) ~ pi_r prod_c exp(k_c A_rc + e_c B_rc) ...
+@inner
+def draw_label(graph: Graph, state: PartitionState, i: int, field: Reals, lift: Reals, base: Reals):
+    """Draw a new label for node i at given globals: p(z_i = r | rest) ~ exp(field_r) prod_c exp(k_c A_rc + e_c B_rc)
 
-    log_proportion: log pi (K,). lift A, base B (K, K): see ``likelihoods``. share (N, K): these probabilities are added
-    to it. Only labels and the sums of blocks are kept up to date.
+    Only labels and the sums of blocks are kept up to date; ``state.probability`` are these probabilities.
     """
     blocks, links, last = state.size.shape[0], graph.links, graph.weight.shape[0] - 1
+    if state.label[i] >= 0:
+        count_node(graph, state, i, state.label[i], -1.0)
+    state.label[i] = -1
+    gather(graph, state, i)
+    own = links.own_exposure[i] * graph.weight[0, i] * graph.weight[last, i]
+    for r in range(blocks):
+        score = field[r] + links.own[i] * lift[r, r] + own * base[r, r]
+        for c in range(blocks):
+            for side in range(last + 1):
+                at = (r, c) if side == 0 else (c, r)
+                score += state.near_edges[side, c] * lift[at] + state.near_exposure[side, c] * base[at]
+        state.score[r] = score
+    new, state.rng[0] = draw_class(state.score, state.probability, blocks, state.rng[0])  # pyright: ignore
+    count_node(graph, state, i, new, 1.0)
+    state.label[i] = new
+
+
+@bare
+def sweep_given(graph: Graph, state: PartitionState, log_proportion: Reals, lift: Reals, base: Reals, share: Reals):
+    """Draw a new label for every node at given globals, see :func:`draw_label`.
+
+    log_proportion: log pi (K,). lift A, base B (K, K): see ``likelihoods``. share (N, K): the probabilities of the
+    labels are added to it.
+    """
     for i in range(state.label.shape[0]):
-        if state.label[i] >= 0:
-            count_node(graph, state, i, state.label[i], -1.0)
-        state.label[i] = -1
-        gather(graph, state, i)
-        own = links.own_exposure[i] * graph.weight[0, i] * graph.weight[last, i]
-        for r in range(blocks):
-            score = log_proportion[r] + links.own[i] * lift[r, r] + own * base[r, r]
-            for c in range(blocks):
-                for side in range(last + 1):
-                    at = (r, c) if side == 0 else (c, r)
-                    score += state.near_edges[side, c] * lift[at] + state.near_exposure[side, c] * base[at]
-            state.score[r] = score
-        new, state.rng[0] = draw_class(state.score, state.probability, blocks, state.rng[0])  # pyright: ignore
-        for r in range(blocks):  # a loop: to add arrays compiles for longer than all the rest
+        draw_label(graph, state, i, log_proportion, lift, base)
+        for r in range(state.size.shape[0]):  # a loop: to add arrays compiles for longer than all the rest
             share[i, r] += state.probability[r]
-        count_node(graph, state, i, new, 1.0)
-        state.label[i] = new
 
 
 @inner

@@ -2,6 +2,7 @@
 
 from custom_inference.core.presentation import Presentation, block_labels, mean_membership
 from custom_inference.core.registry import Family
+from custom_inference.families.memberships.annealed import pair_chains
 from custom_inference.families.memberships.cvb0 import FEASIBLE_UP_TO, MmsbCvb0, table_size
 from custom_inference.families.memberships.exact import MmsbExact
 from custom_inference.families.memberships.gibbs import MmsbSampler
@@ -19,6 +20,7 @@ FAMILIES = (
         stages=dict.fromkeys(("dirichlet", "vb", "cvb0"), ("partitions and overlapping communities in turns",)),
         default=lambda model, _: "cvb0" if table_size(model, model.num_nodes) <= FEASIBLE_UP_TO else "vb",
         sampler=MmsbSampler,
+        chains=pair_chains,
         presentation=Presentation(value="P(edge)", local="membership", share=mean_membership, labels=block_labels),
     ),
 )

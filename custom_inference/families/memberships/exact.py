@@ -76,8 +76,8 @@ class MmsbExact(ExactEngine):
             needed = math.inf
         require(f"summing {size} blocks out of {len(i)} dyads", needed, allowed=allowed, fits=fits)
 
-    def _tables(self, model: MMSB, params: Params, rows: GraphRows) -> tuple[Tensor, Tensor, Tensor]:
-        """Return w (E, K, K), the part of it that dyads bring that are not background, and x (E,)."""
+    def tables(self, model: MMSB, params: Params, rows: GraphRows) -> tuple[Tensor, Tensor, Tensor]:
+        """Compute w (E, K, K), the part of it that dyads bring that are not background, and x (E,)."""
         value = torch.as_tensor(list_observed_dyads(rows)[2]).to(rows.like)
         rho, eta = model.rho(params), interior(params["edge_probability"])
         inside = (1 - rho) * torch.where(value[:, None, None] > 0, eta, 1 - eta)
@@ -98,13 +98,13 @@ class MmsbExact(ExactEngine):
 
     def log_evidence(self, model: MMSB, params: Params, rows: GraphRows) -> Tensor:
         """Compute log p(x | eta, rho, alpha), (1,); differentiable in eta and rho."""
-        return self._weigh_counts(model, rows, self._tables(model, params, rows)[0])[0].logsumexp(0, keepdim=True)
+        return self._weigh_counts(model, rows, self.tables(model, params, rows)[0])[0].logsumexp(0, keepdim=True)
 
     def e_step(
         self, model: MMSB, params: Params, rows: GraphRows, warm: Warm = None, *,
         temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        tables, inside, value = (one.detach() for one in self._tables(model, params, rows))
+        tables, inside, value = (one.detach() for one in self.tables(model, params, rows))
         with torch.enable_grad():
             log_table = tables.log().requires_grad_()
             bound = self._weigh_counts(model, rows, (temperature * log_table).exp())[0].logsumexp(0, keepdim=True)
@@ -119,7 +119,7 @@ class MmsbExact(ExactEngine):
         self, model: MMSB, params: Params, rows: GraphRows, step: EStep | None = None
     ) -> JointDirichletMixture:
         """Return the exact joint posterior of all memberships."""
-        log_weight, counts = self._weigh_counts(model, rows, self._tables(model, params, rows)[0])
+        log_weight, counts = self._weigh_counts(model, rows, self.tables(model, params, rows)[0])
         return JointDirichletMixture(torch.log_softmax(log_weight, 0), counts + membership_prior(model, counts))
 
     def initial(self, model: MMSB, rows: GraphRows, generator: torch.Generator) -> Params:

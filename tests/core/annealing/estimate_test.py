@@ -13,7 +13,7 @@ from custom_inference.core.annealing.estimate import Budget
 from custom_inference.core.annealing.local import anneal_locals, chains_of, sandwich
 from custom_inference.core.local_inference import bounds_of, log_likelihood
 from custom_inference.core.predictive import sample_rows
-from ppl_models import CVQ, LDA, MODELS, NOCA, SBM, Data, GaussianPCA, MethodError, Model
+from ppl_models import CVQ, LDA, MODELS, NOCA, Data, GaussianPCA, MethodError, Model
 from tests.support.cases import ROWS
 
 #: Rows of every model's example that are looked at, and what that may cost.
@@ -106,13 +106,6 @@ def test_the_same_seed_gives_the_same_estimate():
     one, same, other = (anneal_locals(model, params, data, SMALL, seed=seed) for seed in (1, 1, 2))
     assert one.log_evidence.equal(same.log_evidence) or bool((one.chains != same.chains).any())
     assert not one.log_evidence.equal(other.log_evidence)
-
-
-def test_rows_that_depend_on_each_other_are_refused():
-    example = SBM.example()
-    params = {site: example.truth[site] for site in example.model.global_sites}
-    with pytest.raises(MethodError, match="rows of SBM depend on each other"):
-        chains_of(example.model, params, example.model.prepare(example.data))
 
 
 def test_a_budget_that_is_too_small_is_said():
