@@ -12,7 +12,7 @@ import torch
 import custom_inference as ci
 from custom_inference.core.annealing.chains import State, Tuning
 from custom_inference.core.annealing.estimate import Budget
-from custom_inference.core.annealing.local import anneal_locals, chains_of, sandwich
+from custom_inference.core.annealing.local import Sandwich, anneal_locals, chains_of, sandwich
 from custom_inference.core.annealing.program import WholeChains
 from custom_inference.core.local_inference import log_likelihood
 from custom_inference.core.posteriors import LabellingPosterior
@@ -128,8 +128,11 @@ def test_a_graph_that_was_drawn_from_the_model_is_bounded_from_both_sides():
         exact = float(log_likelihood(model, params, graph, bound="exact"))
         assert float(found.lower) < exact + 5 * float(found.lower_error) + 0.02
         assert found.members == found.rows == 8 and found.gap == float(found.upper - found.lower) / 8
-        gaps.append(found.gap)
-    assert -0.02 < np.mean(gaps) < 0.1
+        gaps.append(found)
+    every = Sandwich.beside(gaps)
+    each = np.array([one.gap for one in gaps])
+    assert every.rows == 48 and every.gap == pytest.approx(each.mean()) and -0.02 < every.gap < 0.1
+    assert every.gap_error == pytest.approx(each.std(ddof=1) / np.sqrt(6))
 
 
 @pytest.fixture(scope="module")
