@@ -24,11 +24,11 @@ from custom_inference.checks.evidence.exact import _sum_partitions
 from custom_inference.checks.evidence.likelihood import Target
 from custom_inference.checks.evidence.result import combine
 from ppl_models import (
-    CTM,
     CVQ,
     LDA,
     MMSB,
     NOCA,
+    RTM,
     SBM,
     MethodError,
     MixtureOfBernoullis,
@@ -364,8 +364,8 @@ def test_flat_priors_are_named():
 
 
 def test_latents_that_cannot_be_summed_out_are_named():
-    example = CTM.example()
-    with pytest.raises(MethodError, match="'topic_logit' cannot be summed or integrated out"):
+    example = RTM.example()
+    with pytest.raises(MethodError, match="'topic_proportion' cannot be summed or integrated out"):
         run(example.model, example.data)
     example = MMSB.example()
     with pytest.raises(MethodError, match="'membership' of MMSB meet in every entry"):

@@ -28,7 +28,7 @@ from ppl_models.data import sparse as _sparse
 #: log p(x | globals), (), at the values of all globals.
 LogLikelihood = Callable[[Mapping[str, Tensor]], Tensor]
 #: Numbers that are evaluated at once, about.
-_ENTRIES = 2**22
+ENTRIES = 2**22
 
 
 class OutOfTime(Exception):
@@ -119,7 +119,7 @@ def target_of(model: Model, data: Data) -> Target:
     globals_ = Globals.of(model, data)
     entries = math.prod(data.x.shape[1:])
     width = entries * min(count_configurations(model), 4096.0)
-    return Target(globals_, _log_likelihood(model, data), max(1, int(_ENTRIES / (len(data) * width))))
+    return Target(globals_, _log_likelihood(model, data), max(1, int(ENTRIES / (len(data) * width))))
 
 
 def _log_likelihood(model: Model, data: Data) -> LogLikelihood:
@@ -157,7 +157,7 @@ def _of_program(model: Model, data: Data) -> LogLikelihood:
     dense = model.as_read(data).dense()
     start = {site: value.to(dense.x) for site, value in typical_values(model).items()}
     density = RowDensity.of(model, start, dense)
-    _require_priors(model, start, dense)
+    require_priors(model, start, dense)
 
     def log_likelihood(values: Mapping[str, Tensor]) -> Tensor:
         with learning():
@@ -169,7 +169,7 @@ def _of_program(model: Model, data: Data) -> LogLikelihood:
     return log_likelihood
 
 
-def _require_priors(model: Model, params: Mapping[str, Tensor], data: Data) -> None:
+def require_priors(model: Model, params: Mapping[str, Tensor], data: Data) -> None:
     """Refuse a program that states its globals otherwise than its priors say, from which they are drawn."""
     stated, declared = log_prior_of(model, params, data), model.log_prior(params)
     if abs(float(stated - declared)) > 1e-6 * (1 + abs(float(declared))):

@@ -14,6 +14,7 @@ from custom_inference.checks.evidence import tempered
 from custom_inference.checks.evidence.chib import estimate_by_chib, has_chib
 from custom_inference.checks.evidence.coordinates import require_proper
 from custom_inference.checks.evidence.exact import exact_evidence
+from custom_inference.checks.evidence.joint import joint_target_of
 from custom_inference.checks.evidence.labelings import estimate_by_annealing, has_labelings, require_labelings
 from custom_inference.checks.evidence.likelihood import target_of
 from custom_inference.checks.evidence.result import Evidence, combine
@@ -53,8 +54,8 @@ def marginal_likelihood(
     method: "exact": closed forms, and sums over all assignments: mixtures of one component, of up to 24 rows with
         two, up to 15 with more (conjugate priors), toy corpora of ``LDA``, ``SBM`` and ``PoissonSBM`` of few nodes.
         "smc": tempered sequential Monte Carlo over the globals, the latents of the rows summed or integrated out (by
-        the model's exact engine; of programs without engines by sums and by quadrature). It begins with draws from
-        the prior, in which all K! labelings of components occur: none needs to be corrected for. "chib": Chib's
+        the model's exact engine; of programs without engines by sums), or, where they are real numbers without a
+        closed form, moved together with the globals. It begins with draws from the prior, in which all K! labelings of components occur: none needs to be corrected for. "chib": Chib's
         estimate from the collapsed Gibbs sampler of a mixture with at most 12 components, averaged over all
         relabelings. "labelings": tempered sampling of the labelings of the nodes under ``SBM`` and ``PoissonSBM``,
         all else integrated out. "auto": exact where that takes seconds; of these block models "labelings"; of
@@ -70,7 +71,7 @@ def marginal_likelihood(
     Raises
     ------
     PriorError: a prior that is improper, or, of "exact" and "chib", not conjugate; it names the site.
-    MethodError: latents that cannot be summed out (it names the site), a method that does not apply, an unknown one.
+    MethodError: latents that can neither be summed out nor moved (it names the site), a method that does not apply, an unknown one.
     """
     model = require_model(model)
     require_whole("seed", seed, 0)
@@ -148,8 +149,9 @@ class _Task:
         return None
 
     def _by_smc(self) -> Evidence:
-        target = target_of(self.model, self.data)
-        how = "by tempered sequential Monte Carlo over the globals"
+        joint = joint_target_of(self.model, self.data)
+        target = target_of(self.model, self.data) if joint is None else joint
+        how = f"by tempered sequential Monte Carlo over the globals{'' if joint is None else ' and latents'}"
         try:
             runs, interrupted = tempered.sample(
                 target, seed=self.seed, deadline=self.begin + self.allowed, progress=self.progress,

@@ -182,6 +182,11 @@ class Chains(abc.ABC):
         Returns the state, and the mean probability (N,) with which moves of real numbers were accepted.
         """
 
+    def guess_base(self) -> Product | None:
+        """Return a density to begin at that is nearer to the posterior than the prior is, found in another way than by
+        chains; None where there is none."""
+        return None
+
     def predict_seconds(self, state: State) -> float:
         """Predict how long a move from here takes, without making one; 0 where that needs no prediction."""
         del state

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
+from scipy import stats
 from torch import Tensor
 
 from custom_inference.core.annealing.chains import Chains, Product, State, Tuning
@@ -164,6 +165,9 @@ def prepare(chains: Chains, budget: Budget, generator: torch.Generator) -> tuple
     far = chains.begin_at(None)
     budget = replace(budget, chains=_affordable(far, budget, generator))
     first = lay_out_path(far, 2 * budget.chains, generator, 0.25 * budget.seconds)
+    guess = far.guess_base() if first.hasty else None
+    if guess is not None:  # the way from the prior is too long for the seconds
+        first = lay_out_path(far.begin_at(guess), 2 * budget.chains, generator, 0.25 * budget.seconds)
     near = chains.begin_at(fit_base(far, first, generator))
     return near, lay_out_path(near, budget.chains, generator, 0.1 * budget.seconds), budget
 
@@ -302,10 +306,12 @@ def standard_error_of(weight: Tensor, expected: Tensor | None = None) -> Tensor:
     """Estimate the standard error (N,) of the logarithm of the mean of weights (M, N).
 
     Each row's variance is drawn a little to the ``expected`` one (N,), by default the mean of all: rows in which all
-    chains agree by chance have none of their own.
+    chains agree by chance have none of their own. Of few weights the error is larger by what Student's quantile is
+    above the normal's.
     """
     share = torch.softmax(weight, 0) * len(weight)
     variance = share.var(0).nan_to_num(nan=math.inf)
     if expected is None:
         expected = variance[variance.isfinite()].mean().nan_to_num(nan=0.0)
-    return ((len(weight) * variance + _ROWS * expected) / (len(weight) + _ROWS) / len(weight)).sqrt()
+    student = float(stats.t.ppf(0.975, (len(weight) - 1) * min(_ROWS, weight.shape[1])) / stats.norm.ppf(0.975))
+    return student * ((len(weight) * variance + _ROWS * expected) / (len(weight) + _ROWS) / len(weight)).sqrt()

@@ -20,12 +20,15 @@ from custom_inference.core.annealing.chains import Chains, Product, State, Tunin
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.latents import Latent
+from custom_inference.core.programs.modes import find_modes
 from custom_inference.core.programs.statements import run
 from custom_inference.core.programs.whole import WholeDensity
 from ppl_models import MethodError
 
 #: Steps of a move along the slopes, and how much of a step's length is left to chance.
 _STEPS, _JITTER = 5, 0.25
+#: How much wider than the curvature at a mode says the normal there is.
+_WIDER = 1.5
 #: As far as real numbers go that stand for values at the end of their support.
 _FAR = 600.0
 #: Entries of x in runs that draw from the prior.
@@ -100,6 +103,15 @@ class ProgramChains(Chains):
         reals = reals.nan_to_num(0.0, _FAR, -_FAR)  # of values that were rounded to the end of their support
         return self._evaluate(torch.stack(place, -1) if place else no_place, reals)
 
+    def guess_base(self) -> Product | None:
+        """A normal about the highest mode of every row, where all latents are real numbers."""
+        if self.elements or not self.num_reals:
+            return None
+        about = find_modes(self.density, self.density.layout.configurations(self.density.like))
+        root = torch.linalg.qr(about.root[0].mT)[1].mT  # the triangular one of the same covariance
+        root = root * torch.where(root.diagonal(dim1=-2, dim2=-1) < 0, -1.0, 1.0).unsqueeze(-2)
+        return Product(root.new_zeros(len(self), 0, 1), about.centre[0], _WIDER * root)
+
     def code(self, state: State) -> Tensor:
         return self._code(state.place, state.reals)[0]
 
@@ -168,17 +180,18 @@ class ProgramChains(Chains):
     def _move_reals(
         self, state: State, power: Tensor, tuning: Tuning, generator: torch.Generator
     ) -> tuple[State, Tensor]:
-        reals = state.reals
-        jitter = 1 + _JITTER * (2 * torch.rand(reals.shape[:2], generator=generator, dtype=torch.float64) - 1)
-        step = (tuning.step * jitter.to(reals)).unsqueeze(-1) * tuning.scale
-        momentum = torch.randn(reals.shape, generator=generator, dtype=torch.float64).to(reals)
+        """Move along the slopes, in coordinates in which the base is round; without one by how far chains are apart."""
+        root = torch.diag_embed(tuning.scale) if self.base is None else self.base.root
+        jitter = 1 + _JITTER * (2 * torch.rand(state.reals.shape[:2], generator=generator, dtype=torch.float64) - 1)
+        step = (tuning.step * jitter.to(root)).unsqueeze(-1)
+        momentum = torch.randn(state.reals.shape, generator=generator, dtype=torch.float64).to(root)
         before = state.temper(power) - 0.5 * momentum.square().sum(-1)
-        _, slope = self._slope(state.place, reals, power)
+        reals, (_, slope) = state.reals, self._slope(state.place, state.reals, power)
         for _ in range(_STEPS):
-            momentum = momentum + 0.5 * step * slope
-            reals = reals + step * momentum
+            momentum = momentum + 0.5 * step * torch.einsum("nrq,mnr->mnq", root, slope)
+            reals = reals + step * torch.einsum("nrq,mnq->mnr", root, momentum)
             other, slope = self._slope(state.place, reals, power)
-            momentum = momentum + 0.5 * step * slope
+            momentum = momentum + 0.5 * step * torch.einsum("nrq,mnr->mnq", root, slope)
         ratio = other.temper(power) - 0.5 * momentum.square().sum(-1) - before
         ratio = ratio.nan_to_num(nan=-torch.inf)
         accepted = draw_log_uniform(ratio, generator) < ratio

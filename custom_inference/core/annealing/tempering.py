@@ -27,16 +27,17 @@ _ACCEPTED, _RATE, _FIRST = 0.75, 0.5, 0.5
 
 class Path(NamedTuple):
     """powers (T + 1, N), from 0 to 1; the tuning of moves at each but the first; the final state; log_evidence (N,) by
-    the chains that laid it out, with resampling."""
+    the chains that laid it out, with resampling; hasty: whether it was ended by the seconds."""
 
     powers: Tensor
     tunings: list[Tuning]
     state: State
     log_evidence: Tensor
+    hasty: bool
 
     def rows(self, index: Tensor) -> Path:
         tunings = [one.rows(index) for one in self.tunings]
-        return Path(self.powers[:, index], tunings, self.state.rows(index), self.log_evidence[index])
+        return Path(self.powers[:, index], tunings, self.state.rows(index), self.log_evidence[index], self.hasty)
 
 
 def lay_out_path(chains: Chains, number: int, generator: torch.Generator, seconds: float = math.inf) -> Path:
@@ -63,7 +64,7 @@ def lay_out_path(chains: Chains, number: int, generator: torch.Generator, second
             tuning = tuning._replace(step=step)
         powers.append(power)
         tunings.append(tuning)
-    return Path(torch.stack(powers), tunings, state, total)
+    return Path(torch.stack(powers), tunings, state, total, hasty > 0)
 
 
 def _reweigh(state: State, power: Tensor, generator: torch.Generator) -> tuple[State, Tensor]:
