@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # the packages is there from their installation, the project's own is written, whatever the shell says.
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist loadfile
 
-.PHONY: demo test test-all test-docs quick lint docs install install-test install-docs clean
+.PHONY: demo test test-all test-docs quick matrix lint docs install install-test install-docs clean
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -38,6 +38,10 @@ test-docs: install-test
 
 quick: install-test
 	$(PYTEST) -m quick
+
+# The wheel in fresh environments: newest releases on every Python from 3.12 on, lowest ones on 3.11; before a release.
+matrix: install-test
+	$(BIN)/python -m benchmarks.quality.installs
 
 lint: install-test
 	$(BIN)/ruff check .

@@ -19,6 +19,9 @@ from types import ModuleType
 
 import lazy_loader
 
+#: As in pyproject.toml, CITATION.cff and ``ppl_models``; here too, so that asking for it does not import torch.
+__version__ = "0.1.0"
+
 with warnings.catch_warnings():
     # Plain bars in a notebook without widgets are no reason to warn anybody; Pyro, which imports tqdm too, comes later.
     warnings.filterwarnings("ignore", "IProgress not found")

@@ -96,3 +96,5 @@ from .methods import methods_for as methods_for
 from .svi.guides.amortized import Amortized as Amortized
 from .svi.guides.mean_field import MeanField as MeanField
 from .svi.method import SVI as SVI
+
+__version__: str

@@ -3,6 +3,9 @@
 import inspect
 import re
 
+#: As in pyproject.toml, CITATION.cff and ``custom_inference``.
+__version__ = "0.1.0"
+
 import ppl_models.core.bars  # before all that imports Pyro, and with it tqdm
 from ppl_models import datasets, distributions
 from ppl_models.aspect_bernoulli import AspectBernoulli, AspectBernoulliIndicator
@@ -24,6 +27,7 @@ from ppl_models.core.errors import (
 from ppl_models.core.graph_model import GraphModel
 from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import ComponentModel, RowModel
+from ppl_models.core.sites import Site
 from ppl_models.covariate_sbm import CovariateSBM
 from ppl_models.ctm import CTM, RandomEffectsLDA
 from ppl_models.cvq import CVQ
@@ -34,6 +38,7 @@ from ppl_models.data.documents.door import documents
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import as_graph, graph, largest_component
 from ppl_models.data.matrix import Data, as_binary, as_counts, as_matrix
+from ppl_models.data.ratings.covariates import covariate_blocks
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import ratings
 from ppl_models.data.ratings.impressions import impressions

@@ -112,6 +112,7 @@ def loo(fit: Fit, *, num_draws: int = 1000, seed: int = 0, progress: bool = True
     require_whole("num_draws", num_draws, FEWEST, why=", to fit a tail to")
     scores = pointwise(fit, num_draws, seed, progress)
     found, own_k = _of_chain(scores) if scores.log_ratio is None else _of_approximation(scores, scores.log_ratio)
+    _warn_of_tails(found, own_k)
     numbers = found._asdict()
     about: Any = {"arviz": numbers.pop("data"), "bound": scores.bound, "unit": scores.unit}
     return LeaveOneOut(**numbers, **about, labels=scores.labels, source=scores.source, approximation_k=own_k)
@@ -152,39 +153,28 @@ def _of_chain(scores: Pointwise) -> tuple[Elpd, None]:
     finite = size[np.isfinite(size)]
     total = values.sizes["chain"] * values.sizes["draw"]
     efficiency = float(np.clip(finite.mean() / total, 0.01, 1.0)) if finite.size else 1.0
-    with warnings.catch_warnings(record=True) as heard:
-        warnings.simplefilter("always")
-        found = arviz().loo(values, efficiency)
-    # Observations of one and the same likelihood at every draw, such as rows all of which is missing, say nothing of
-    # the parameters: nothing is reweighted. ArviZ fits a tail to equal weights, finds k = inf and warns.
-    constant = np.ptp(scores.log_likelihood, axis=(0, 1)) == 0
-    found.data.pareto_k.values[constant] = -np.inf
-    found = found._replace(pareto_k=np.where(constant, -np.inf, found.pareto_k))
-    found.data.warning = bool((found.pareto_k > found.good_k).any())
-    for one in heard:
-        if found.data.warning or not constant.any():
-            warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
-    return found, None
+    return arviz().loo(values, efficiency), None
 
 
 def _of_approximation(scores: Pointwise, ratio: Array) -> tuple[Elpd, float]:
     if not np.isfinite(ratio).all():
         raise MethodError(f"log p - log q is {ratio[~np.isfinite(ratio)][0]} at a draw; the prior has no mass there")
     values = xr.Dataset({"x": (("chain", "draw", scores.unit), scores.log_likelihood)})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of large Pareto k, which is told below, in the same words
-        found, own_k = arviz().loo_of_weighted_draws(values, ratio)
+    _, own_k = arviz().smooth(ratio[None])
+    return arviz().loo(values, log_ratio=ratio), float(own_k[0])
+
+
+def _warn_of_tails(found: Elpd, own_k: float | None) -> None:
     bad, parts = int((found.pareto_k > found.good_k).sum()), []
     if bad:
         parts.append(
             f"Estimated shape parameter of Pareto distribution is greater than {found.good_k:.2f} for {bad} of "
             f"{len(found.pareto_k)} observations: their estimates, and elpd_loo, are not to be relied on"
         )
-    if own_k > POOR:
+    if own_k is not None and own_k > POOR:
         parts.append(
             f"Pareto k of the approximate posterior itself is {own_k:.2f}, above {POOR}: it is too far from the "
             "posterior to be corrected by importance weights; use NUTS or CollapsedGibbs"
         )
     if parts:
         warnings.warn("; ".join(parts), UserWarning, stacklevel=3)
-    return found, own_k

@@ -101,6 +101,14 @@ def effective_size(draws: Array) -> Array:
     return chains * length / _correlation_time(correlation, chains * length)
 
 
+def describe_draws(draws: Array) -> dict[str, Array]:
+    """(chain, draw, ...) -> column -> (...): mean, standard deviation, the ends of the central 90 % interval, effective
+    size and R-hat (of one chain that of its two halves)."""
+    low, high = np.quantile(draws, (0.05, 0.95), axis=(0, 1))
+    moments = {"mean": draws.mean((0, 1)), "sd": draws.std((0, 1), ddof=1), "q5": low, "q95": high}
+    return {**moments, "ess": effective_size(draws), "r_hat": r_hat(draws)}
+
+
 def _split(draws: Array) -> Array:
     """Every chain as two; the middle draw of an odd number is left out."""
     half = draws.shape[1] // 2

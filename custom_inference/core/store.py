@@ -12,12 +12,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from custom_inference import __version__
 from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.registry import engines_of
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import rebuilt
 from custom_inference.core.store_method import method_to_json
 from custom_inference.core.store_model import model_to_json, require_class
+from custom_inference.core.store_priors import show
 from custom_inference.core.tensor_files import digest, write_tensors
 from ppl_models import FileFormatError, Model
 from ppl_models.data import sparse as _sparse
@@ -35,6 +37,7 @@ def save(fit: Result, path: Path) -> Path:
     engine = fit.solver.engine if fit.solver else None
     flags = {"directed": data.directed, "self_loops": data.self_loops} if fit.model.is_graph else None
     meta = {
+        "version": __version__,
         **model_to_json(fit.model),
         "coords": {axis: [label_to_json(one) for one in labels] for axis, labels in data.coords.items()},
         "graph": flags,
@@ -110,6 +113,7 @@ def load(path: Path, model: Model | type[Model] | None = None) -> dict[str, Any]
         require_class(model)
     if not path.is_file():
         raise FileFormatError(f"{path}: no such file")
+    meta: Any = None
     try:
         with safe_open(path, framework="pt") as archive:
             header = archive.metadata() or {}
@@ -120,7 +124,15 @@ def load(path: Path, model: Model | type[Model] | None = None) -> dict[str, Any]
         # Files of earlier versions carry no digest; a header of anything else has had its names damaged.
         if header.get("digest", "") not in ("", digest(text, tensors)) or not header.keys() <= _HEADER:
             raise FileFormatError("damaged: its contents are not those that were saved")
-        return rebuilt(json.loads(text), tensors, model)
+        meta = json.loads(text)
+        return rebuilt(meta, tensors, model)
     except (SafetensorError, LookupError, OSError, ValueError, RecursionError, RuntimeError) as error:
         what = f"nothing under {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-        raise FileFormatError(f"{path}: not readable as a saved fit: {what.splitlines()[0]}") from None
+        told = f"{path}: not readable as a saved fit: {what.splitlines()[0]}"
+        raise FileFormatError(f"{told}{_other_version(meta)}") from None
+
+
+def _other_version(meta: Any) -> str:
+    """Say where a file was written by another version of the suite."""
+    found = meta.get("version", "") if type(meta) is dict else ""
+    return f" (written by version {show(found)}, read by {__version__})" if found not in ("", __version__) else ""

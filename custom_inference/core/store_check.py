@@ -47,6 +47,7 @@ def rebuilt(meta: Any, tensors: _Tensors, given: Model | type[Model] | None = No
     early, meta = "prior_term" not in meta, {**_LATER, **meta}
     for key, kind in _KINDS.items():
         refuse(not isinstance(meta[key], kind) or isinstance(meta[key], bool), f"{key} = {show(meta[key])}")
+    meta |= {key: _RENAMED[meta[key]] for key in ("solver", "bound_name") if meta[key] in _RENAMED}
     params = _group(tensors, "params/")
     most = max(1, sum(value.numel() for value in tensors.values()))
     sizes = {size for value in tensors.values() for size in value.shape}
@@ -85,12 +86,14 @@ _KINDS: dict[str, Any] = {
     "model": str, "settings": dict, "sites": dict | None, "priors": dict, "coords": dict, "graph": dict | None,
     "local": str | None, "global": dict, "solver": str | None, "solver_settings": dict, "bound_name": str,
     "objective": str | None, "prior_term": float | int | None, "status": str, "method": str, "seed": int,
-    "details": dict, "ended": str | None, "method_settings": dict | None, "stages": list,
+    "details": dict, "ended": str | None, "method_settings": dict | None, "stages": list, "version": str | None,
 }  # fmt: skip
+#: What files of earlier versions call otherwise: engines, and the bounds that have their names.
+_RENAMED = {"evidence": "exact"}
 #: What files of earlier versions do not have.
 _LATER: dict[str, Any] = {
     "objective": None, "prior_term": None, "graph": None, "sites": None, "global": {}, "solver_settings": {},
-    "ended": None, "method_settings": None, "stages": [],
+    "ended": None, "method_settings": None, "stages": [], "version": None,
 }  # fmt: skip
 
 

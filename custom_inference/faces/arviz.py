@@ -67,7 +67,8 @@ def to_arviz(
         relied on. True attaches them all the same, warns (UserWarning), and says so in the attribute
         ``approximation`` of the group; MethodError where there are none to attach.
 
-    What is left out for its size or cost is named in the attributes of the group "posterior", with the reason.
+    What is left out for its size or cost is named in the attributes of the group "posterior", with the reason. Names
+    with "/", which neither trees nor netCDF files can have, have "." there; ``long_name`` has them as they were.
 
     Groups
     ------

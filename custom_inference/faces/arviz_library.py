@@ -1,8 +1,8 @@
 """ArviZ itself, whichever is installed: all that the suite calls of it is called here, and nowhere else.
 
 ArviZ 1.0 replaced InferenceData by xarray's DataTree and changed the names in what ``loo`` and ``compare`` return. It
-needs Python 3.12. What the suite is tested with is ArviZ 0.23; the calls of 1.x are checked against the signatures of
-its functions, which are the same from 1.0 to 1.3, not against ArviZ 1.x itself.
+needs Python 3.12. The tests run with either (``make matrix``), and with 0.23 also against stand-ins that have the
+signatures of 1.x.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ Array = NDArray[Any]
 
 #: Above this Pareto k an approximate posterior is not to be relied on (Yao, Vehtari, Simpson & Gelman 2018).
 POOR = 0.7
+#: Logarithms of weights that differ by less are equal but for rounding.
+EQUAL = 1e-9
 
 
 class Elpd(NamedTuple):
@@ -52,12 +54,18 @@ class ArviZ(abc.ABC):
             warnings.simplefilter("ignore", FutureWarning)  # 0.23 announces 1.0 on import
             return importlib.import_module("arviz")
 
-    #: What the result of ``loo`` calls elpd, p_loo, pointwise and num_draws.
-    elpd_names: ClassVar[tuple[str, str, str, str]]
+    #: What the result of ``loo`` calls elpd, pointwise and p_loo.
+    elpd_names: ClassVar[tuple[str, str, str]]
+
+    def container(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
+        """Combine all groups into one object: InferenceData, or a DataTree.
+
+        Neither a tree nor a netCDF file can have names with "/": ``layer/weight`` becomes ``layer.weight``.
+        """
+        return self._combine(rename_paths(groups), attributes)
 
     @abc.abstractmethod
-    def container(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
-        """Combine all groups into one object: InferenceData, or a DataTree."""
+    def _combine(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any: ...
 
     def call(self, name: str, *arguments: Any, **settings: Any) -> Any:
         """Call a function of the library, without what it logs."""
@@ -65,25 +73,47 @@ class ArviZ(abc.ABC):
         with _without_logging(library):
             return getattr(library, name)(*arguments, **settings)
 
-    def _read(self, found: Any) -> Elpd:
-        elpd, p_loo, pointwise, draws = (getattr(found, name) for name in self.elpd_names)
-        arrays = np.asarray(pointwise), np.asarray(found.pareto_k)
-        return Elpd(float(elpd), float(found.se), float(p_loo), *arrays, float(found.good_k), int(draws), found)
+    def loo(self, log_likelihood: xr.Dataset, efficiency: float = 1.0, log_ratio: Array | None = None) -> Elpd:
+        """Compute PSIS-LOO from one variable (chain, draw, n).
 
-    def summary(self, data: Any, sites: list[str]) -> pd.DataFrame:
-        """ArviZ's table of the draws of these sites; of a single chain, which says nothing of it, without R-hat."""
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of values that no draw changes
-            found = pd.DataFrame(self.call("summary", data, var_names=sites))
-        return found if data["posterior"].sizes["chain"] > 1 else found.drop(columns="r_hat", errors="ignore")
+        efficiency: effective draws per draw. log_ratio (draws,): log p - log q of draws of an approximation q, whose
+        own weights count in log p(x_n | x), too; None of draws of the posterior.
+        """
+        (log_likelihood,) = rename_paths({"log_likelihood": log_likelihood}).values()
+        (values,) = log_likelihood.data_vars.values()
+        values = values.transpose(..., "chain", "draw")
+        each = values.values.reshape(len(values), -1)
+        ratio = np.zeros(each.shape[1]) if log_ratio is None else log_ratio
+        own, _ = self.smooth(ratio[None])
+        weights, pareto_k = self.smooth(ratio - each, efficiency)
+        data = self._elpd(log_likelihood, values.copy(data=weights.reshape(values.shape)), pareto_k)
+        elpd, pointwise = (np.asarray(getattr(data, name)) for name in self.elpd_names[:2])
+        p_loo = float(np.asarray(logsumexp(own + each, axis=1)).sum() - elpd)
+        setattr(data, self.elpd_names[2], p_loo)
+        return Elpd(float(elpd), float(data.se), p_loo, pointwise, pareto_k, float(data.good_k), each.shape[1], data)
+
+    def smooth(self, log_weight: Array, efficiency: float = 1.0) -> tuple[Array, Array]:
+        """Smooth the largest weights of each line (n, draws) by a Pareto distribution; their normalised logarithms, and
+        Pareto k (n,).
+
+        Where the largest are equal, as of observations whose likelihood is the same at every draw (a row all of which
+        is missing), there is no tail to fit: weights stay as they are, and k is -inf.
+        """
+        log_weight = log_weight - np.asarray(logsumexp(log_weight, axis=1, keepdims=True))
+        k, number = np.full(len(log_weight), -np.inf), log_weight.shape[1]
+        length = max(5, int(min(number / 5, 3 * np.sqrt(number / efficiency))))
+        largest = np.sort(log_weight, axis=1)[:, -length:]
+        fitted = largest[:, -1] - largest[:, 0] > EQUAL
+        if fitted.any():
+            log_weight[fitted], k[fitted] = self._psis(log_weight[fitted], efficiency)
+        return log_weight, np.where(np.isnan(k), np.inf, k)
 
     @abc.abstractmethod
-    def loo(self, log_likelihood: xr.Dataset, efficiency: float) -> Elpd:
-        """Compute PSIS-LOO from one variable (chain, draw, n); efficiency: effective draws per draw."""
+    def _psis(self, log_weight: Array, efficiency: float) -> tuple[Array, Array]: ...
 
     @abc.abstractmethod
-    def loo_of_weighted_draws(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
-        """Compute PSIS-LOO from draws (1, draw, n) of an approximation with log ratios log p - log q (draw,), and the
-        Pareto k of these ratios."""
+    def _elpd(self, log_likelihood: xr.Dataset, log_weights: xr.DataArray, pareto_k: Array) -> Any:
+        """Make the object of ArviZ's from smoothed weights (n, chain, draw) and their k (n,)."""
 
     @abc.abstractmethod
     def mean_size(self, draws: xr.Dataset) -> Array:
@@ -97,29 +127,26 @@ class ArviZ(abc.ABC):
 class _Old(ArviZ):
     """ArviZ 0.x."""
 
-    elpd_names = ("elpd_loo", "p_loo", "loo_i", "n_samples")
+    elpd_names = ("elpd_loo", "loo_i", "p_loo")
 
-    def container(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
+    def _combine(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # groups that go with others may stand alone
             return self.library.InferenceData(attrs=dict(attributes), **groups)
 
-    def loo(self, log_likelihood: xr.Dataset, efficiency: float) -> Elpd:
-        data = self.container({"log_likelihood": log_likelihood}, {})
-        return self._read(self.call("loo", data, pointwise=True, reff=efficiency, scale="log"))
+    def _psis(self, log_weight: Array, efficiency: float) -> tuple[Array, Array]:
+        return self.call("psislw", log_weight, reff=efficiency)
 
-    def loo_of_weighted_draws(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
-        (name,) = log_likelihood.data_vars
-        unit, each = str(log_likelihood[name].dims[-1]), log_likelihood[name].values[0].T
-        weight, own_k = self.call("psislw", log_ratio.copy())
-        left_out, pareto_k = self.call("psislw", log_ratio - each)
-        pointwise = np.asarray(logsumexp(left_out + each, axis=1))
-        good_k = float(min(1 - 1 / np.log10(len(log_ratio)), POOR))
+    def _elpd(self, log_likelihood: xr.Dataset, log_weights: xr.DataArray, pareto_k: Array) -> Any:
+        (values,) = log_likelihood.data_vars.values()
+        unit, number = str(log_weights.dims[0]), values.sizes["chain"] * values.sizes["draw"]
+        summed = logsumexp((log_weights + values).transpose(unit, ...).values, axis=(1, 2))
+        pointwise, good_k = np.asarray(summed), min(1 - 1 / np.log10(number), POOR)
         content = {
             "elpd_loo": float(pointwise.sum()),
             "se": float(np.sqrt(len(pointwise) * pointwise.var())),
-            "p_loo": _log_scores(weight, each) - float(pointwise.sum()),
-            "n_samples": len(log_ratio),
+            "p_loo": np.nan,
+            "n_samples": number,
             "n_data_points": len(pointwise),
             "warning": bool((pareto_k > good_k).any()),
             "loo_i": xr.DataArray(pointwise, dims=(unit,), name="loo_i"),
@@ -128,7 +155,7 @@ class _Old(ArviZ):
             "good_k": good_k,
         }
         kind = self.library.stats.stats_utils.ELPDData
-        return self._read(kind(data=list(content.values()), index=list(content))), float(own_k)
+        return kind(data=list(content.values()), index=list(content))
 
     def mean_size(self, draws: xr.Dataset) -> Array:
         (name,) = draws.data_vars
@@ -141,32 +168,27 @@ class _Old(ArviZ):
 
 
 class _New(ArviZ):
-    """ArviZ 1.x: ``loo(data, pointwise, ..., reff, log_weights, pareto_k)``, ``compare(compare_dict, ..., round_to)``,
+    """ArviZ 1.x: ``loo(data, pointwise, ..., log_weights, pareto_k)``, ``compare(compare_dict, ..., round_to)``,
     ``ess(data, ..., method, chain_axis, draw_axis)`` of ``arviz``; ``psislw(ary, r_eff, axis)`` of ``arviz_stats``,
     which smooths the weights exp(-ary)."""
 
-    elpd_names = ("elpd", "p", "elpd_i", "n_samples")
+    elpd_names = ("elpd", "elpd_i", "p")
 
-    def container(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
+    def _combine(self, groups: Mapping[str, xr.Dataset], attributes: Mapping[str, Any]) -> Any:
         tree = xr.DataTree.from_dict(dict(groups))
         tree.attrs.update(attributes)
         return tree
 
-    def loo(self, log_likelihood: xr.Dataset, efficiency: float, **weights: Any) -> Elpd:
-        data = self.container({"log_likelihood": log_likelihood}, {})
-        return self._read(self.call("loo", data, pointwise=True, reff=efficiency, **weights))
+    def _psis(self, log_weight: Array, efficiency: float) -> tuple[Array, Array]:
+        psis = importlib.import_module("arviz_stats.base").array_stats.psislw
+        return psis(-log_weight, r_eff=efficiency, axis=-1)
 
-    def loo_of_weighted_draws(self, log_likelihood: xr.Dataset, log_ratio: Array) -> tuple[Elpd, float]:
-        (name,) = log_likelihood.data_vars
-        values = log_likelihood[name].transpose(..., "chain", "draw")
-        each, psis = values.values[:, 0], importlib.import_module("arviz_stats.base").array_stats.psislw
-        weight, own_k = psis(-log_ratio, r_eff=1.0, axis=-1)
-        left_out, pareto_k = psis(each - log_ratio, r_eff=1.0, axis=-1)
-        settings = {"log_weights": values.copy(data=left_out[:, None]), "pareto_k": values[:, 0, 0].copy(data=pareto_k)}
-        found = self.loo(log_likelihood, 1.0, **settings)
-        # ArviZ takes the draws to be the posterior's; their own weights count in log p(x_n | x), too.
-        found.data.p = _log_scores(weight, each) - found.elpd
-        return found._replace(p_loo=found.data.p), float(own_k)
+    def _elpd(self, log_likelihood: xr.Dataset, log_weights: xr.DataArray, pareto_k: Array) -> Any:
+        data = self._combine({"log_likelihood": log_likelihood}, {})
+        by_unit = log_weights[:, 0, 0].copy(data=pareto_k)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # of large k, which is told by who asked
+            # The efficiency was used in the weights; ArviZ would look for the posterior's.
+            return self.call("loo", data, pointwise=True, reff=1.0, log_weights=log_weights, pareto_k=by_unit)
 
     def mean_size(self, draws: xr.Dataset) -> Array:
         (name,) = draws.data_vars
@@ -199,9 +221,22 @@ def _without_logging(library: ModuleType) -> Iterator[None]:
             one.setLevel(level)
 
 
-def _log_scores(log_weight: Array, each: Array) -> float:
-    """sum_n log sum_s w_s p(x_n | draw s), with weights (draw,) that add up to 1 and scores (n, draw)."""
-    return float(np.asarray(logsumexp(log_weight - logsumexp(log_weight) + each, axis=1)).sum())
+def rename_paths(groups: Mapping[str, xr.Dataset]) -> dict[str, xr.Dataset]:
+    """Write "." for "/" in the names of variables and axes; the attribute ``long_name`` has them as they were."""
+    names = {str(name) for group in groups.values() for name in (*group.variables, *group.dims)}
+    new: dict[str, str] = {}
+    for name in sorted(name for name in names if "/" in name):
+        new[name] = name.replace("/", ".")
+        while new[name] in names:
+            new[name] += "_"
+        names.add(new[name])
+    found = {}
+    for key, group in groups.items():
+        found[key] = group.rename({name: to for name, to in new.items() if name in (*group.variables, *group.dims)})
+        for name, to in new.items():
+            if to in found[key].variables:
+                found[key][to].attrs["long_name"] = name
+    return found
 
 
 def arviz() -> ArviZ:

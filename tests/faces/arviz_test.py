@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -15,15 +14,12 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.posteriors import BernoulliPosterior
 from custom_inference.em.method import EM, VariationalEM
-from custom_inference.faces import arviz_groups, arviz_library
+from custom_inference.faces import arviz_groups
 from custom_inference.faces.arviz import to_arviz
 from custom_inference.svi.method import SVI
 from ppl_models import MODELS, NOCA, Data, MethodError, MixtureOfCategoricals
+from tests.support.arviz_calls import NO_SCORES, arviz, group_names
 from tests.support.fits import given
-
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore", FutureWarning)
-    import arviz
 
 # A point estimate has no variance to divide by.
 CONSTANT = pytest.mark.filterwarnings("ignore:invalid value encountered:RuntimeWarning")
@@ -69,8 +65,8 @@ def test_a_point_estimate_is_repeated_and_says_so(point):
     assert posterior["loading"].shape == (1, 30, 3, 6)
     np.testing.assert_array_equal(posterior["leak"][0, 7], point.params["leak"])
     drawn = {"posterior_predictive", "prior", "prior_predictive"}
-    assert set(data.groups()) == {"posterior", "observed_data", *drawn}
-    assert set(to_arviz(point, num_draws=30, num_copies=0).groups()) == {"posterior", "observed_data"}
+    assert group_names(data) == {"posterior", "observed_data", *drawn}
+    assert group_names(to_arviz(point, num_draws=30, num_copies=0)) == {"posterior", "observed_data"}
 
 
 @pytest.mark.quick
@@ -122,7 +118,7 @@ def test_of_points_there_is_no_log_likelihood_and_arviz_refuses_to_compare_them(
     """It does not vary there, so that leave-one-out would take the globals to be known."""
     data = to_arviz(point, num_draws=3)
     assert "point estimate" in data.posterior.attrs["log_likelihood"]
-    with pytest.raises(TypeError, match="log likelihood not found"):
+    with pytest.raises(NO_SCORES):
         arviz.loo(data)
 
 
@@ -134,19 +130,18 @@ def test_what_leave_one_out_warns_of_leaves_without_a_table_for_arviz():
         ours = loo(fit, num_draws=100, progress=False)
     assert ours.approximation_k is not None and ours.approximation_k > 0.7
     data = to_arviz(fit, num_draws=100, num_copies=0)
-    assert (
-        "log_likelihood" not in data.groups() and "use custom_inference.loo" in data.posterior.attrs["log_likelihood"]
-    )
-    with pytest.raises(TypeError, match="log likelihood not found"):
+    assert "log_likelihood" not in group_names(data)
+    assert "use custom_inference.loo" in data.posterior.attrs["log_likelihood"]
+    with pytest.raises(NO_SCORES):
         arviz.loo(data)
-    with pytest.raises(TypeError, match="error in ELPD computation"):
+    with pytest.raises(NO_SCORES):
         arviz.compare({"one": data, "two": data})
 
 
 def test_a_log_likelihood_that_is_asked_for_is_attached_or_refused(point, sampled):
     with pytest.raises(MethodError, match="log_likelihood=True.*point estimate"):
         to_arviz(point, log_likelihood=True)
-    assert "log_likelihood" not in to_arviz(sampled, log_likelihood=False, num_copies=0).groups()
+    assert "log_likelihood" not in group_names(to_arviz(sampled, log_likelihood=False, num_copies=0))
     assert "approximation" not in to_arviz(sampled, log_likelihood=True, num_copies=0).log_likelihood.attrs
 
 
@@ -217,10 +212,10 @@ def test_what_is_given_and_what_else_is_observed(name):
 def test_what_is_too_large_is_left_out_and_said(point, monkeypatch):
     monkeypatch.setattr(arviz_groups, "_ENTRIES", 60 * 6 * 12)
     data = to_arviz(point, num_draws=2)
-    assert data.posterior_predictive.sizes["draw"] == 12 and "prior" in data.groups()
+    assert data.posterior_predictive.sizes["draw"] == 12 and "prior" in group_names(data)
     monkeypatch.setattr(arviz_groups, "_ENTRIES", 60 * 6 * 3)
     data = to_arviz(point, num_draws=2)
-    assert "prior" not in data.groups() and "too large" in data.posterior.attrs["posterior_predictive"]
+    assert "prior" not in group_names(data) and "too large" in data.posterior.attrs["posterior_predictive"]
 
 
 def test_missing_entries_are_nan_and_the_mask_is_kept(labelled):
@@ -261,14 +256,3 @@ def test_arviz_summarises_both_kinds(point, sampled):
     assert table.loc["source_prior[1]", "mean"] == pytest.approx(float(point.params["source_prior"][1]), abs=1e-3)
     table = arviz.summary(to_arviz(sampled), var_names=["leak"])
     assert (table["r_hat"] < 1.1).all()
-
-
-def test_arviz_logs_nothing_of_a_summary_and_keeps_its_level(capfd):
-    drawn = np.random.default_rng(0).normal(size=(2, 48, 3))
-    logger = arviz._log
-    assert logger.isEnabledFor(30)  # which it keeps in mind
-    one, two = (arviz.from_dict({"rate": drawn[:chains]}) for chains in (1, 2))
-    found = arviz_library.arviz().summary(one, ["rate"])
-    assert "r_hat" not in found.columns and found["sd"].notna().all() and logger.isEnabledFor(30)
-    assert "r_hat" in arviz_library.arviz().summary(two, ["rate"]).columns
-    assert tuple(capfd.readouterr()) == ("", "")

@@ -83,8 +83,8 @@ def test_refused_figures(ring):
 
 def test_files_of_a_fit(ring, tmp_path):
     files = _cli_output.write_fit(ring, tmp_path, image_shape=None, top=3)
-    assert {"adjacency_figure", "memberships_figure", "blocks_figure", "elbo_figure"} <= set(files)
-    membership = pd.read_csv(files["membership"], index_col=0)
+    assert {"adjacency_figure", "memberships_figure", "blocks_figure", "elbo_figure"} <= set(files.written)
+    membership = pd.read_csv(files.written["membership"], index_col=0)
     assert membership.shape == (40, 4)
 
 

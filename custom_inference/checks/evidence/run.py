@@ -55,11 +55,12 @@ def marginal_likelihood(
         two, up to 15 with more (conjugate priors), toy corpora of ``LDA``, ``SBM`` and ``PoissonSBM`` of few nodes.
         "smc": tempered sequential Monte Carlo over the globals, the latents of the rows summed or integrated out (by
         the model's exact engine; of programs without engines by sums), or, where they are real numbers without a
-        closed form, moved together with the globals. It begins with draws from the prior, in which all K! labelings of components occur: none needs to be corrected for. "chib": Chib's
-        estimate from the collapsed Gibbs sampler of a mixture with at most 12 components, averaged over all
-        relabelings. "labelings": tempered sampling of the labelings of the nodes under ``SBM`` and ``PoissonSBM``,
-        all else integrated out. "auto": exact where that takes seconds; of these block models "labelings"; of
-        mixtures with conjugate priors "chib", if its chains agree; else "smc".
+        closed form, moved together with the globals. It begins with draws from the prior, in which all K! labelings
+        of components occur: none needs to be corrected for. "chib": Chib's estimate from the collapsed Gibbs sampler
+        of a mixture with at most 12 components, averaged over all relabelings. "labelings": tempered sampling of the
+        labelings of the nodes under ``SBM`` and ``PoissonSBM``, all else integrated out. "auto": exact where that
+        takes seconds; of these block models "labelings"; of mixtures with conjugate priors "chib", if its chains
+        agree; else "smc".
     seed: the same seed gives the same result where the seconds do not cut it short.
     seconds: sampling ends when they are over, or earlier, with the error below .015 nats.
 
@@ -71,7 +72,8 @@ def marginal_likelihood(
     Raises
     ------
     PriorError: a prior that is improper, or, of "exact" and "chib", not conjugate; it names the site.
-    MethodError: latents that can neither be summed out nor moved (it names the site), a method that does not apply, an unknown one.
+    MethodError: latents that can neither be summed out nor moved (it names the site), a method that does not apply, an
+    unknown one.
     """
     model = require_model(model)
     require_whole("seed", seed, 0)

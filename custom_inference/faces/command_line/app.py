@@ -1,6 +1,7 @@
 """The command line ``ppl``: demo, models, suggest, fit, compare.
 
-Exit codes: 0 done; 1 the input cannot be used (one line on standard error says why); 2 wrong options;
+Exit codes: 0 done; 1 the input cannot be used, or a part of the output could not be written, which costs none of the
+others (one line on standard error says why); 2 wrong options;
 130 interrupted (what was reached is written all the same).
 """
 
@@ -16,6 +17,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
+from custom_inference import __version__
 from custom_inference.faces.command_line.options import (
     CompareOptions,
     FitOptions,
@@ -29,13 +31,7 @@ from custom_inference.faces.command_line.words import in_words_of_commands
 
 # Everything that loads torch is imported inside the commands: help and option errors must not wait for it.
 
-app = typer.Typer(
-    help="Latent-variable models of discrete data: fit them, and measure approximations against the exact posterior.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
 INTERRUPTED = 130
 
@@ -95,6 +91,22 @@ def _report_errors() -> Iterator[Any]:
             _fail("out of memory; fewer components, fewer rows, or a method with minibatches would need less")
         except KeyboardInterrupt:
             _fail("interrupted before there was anything to keep", INTERRUPTED)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"ppl-models {__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def begin(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="print the version, and nothing else"),
+    ] = False,
+) -> None:
+    """Latent-variable models of discrete data: fit them, and measure approximations against the exact posterior."""
 
 
 @app.command()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import log_likelihood
 from custom_inference.faces import plots
 from custom_inference.faces.command_line import output
+from custom_inference.faces.command_line.files import Files
 from custom_inference.methods import fit as default_fit
 from custom_inference.methods import methods_for, resolve_method
 from ppl_models import NOCA
@@ -55,29 +57,32 @@ def run(out: Path, *, rows: int, seed: int, components: int, json: Path | None, 
         "similarity": match.similarity.tolist(),
         "true_log_likelihood_per_row": true,
         **output.of_comparison(comparison),
-        "files": files,
+        "files": files.written,
     })  # fmt: skip
+    files.require_all()
 
 
-def _write(fit: Fit, problem: Generated, match: Alignment, comparison: Comparison, out: Path) -> dict[str, str]:
-    """Figures and the fit; what -> path."""
+def _write(fit: Fit, problem: Generated, match: Alignment, comparison: Comparison, out: Path) -> Files:
+    """Write figures and the fit."""
     assert problem.image_shape is not None
     names = [str(name) for name in problem.coords["component"]]
     shape, leak = problem.image_shape, problem.truth["leak"][None]
     true = [row.tolist() for row in (*problem.truth["loading"], *leak)]
     title = "The patterns that made the images"
     figures = {
-        "true_patterns": plots.plot_pictures(true, shape, [*names, "leak"], title=title),
-        "learned_components": _draw_components(fit, match, names, shape),
-        "comparison": comparison.plot(),
-        "objective": fit.plot("elbo"),
-        "sources_of_images": fit.plot("source"),
+        "true_patterns": partial(plots.plot_pictures, true, shape, [*names, "leak"], title=title),
+        "learned_components": partial(_draw_components, fit, match, names, shape),
+        "comparison": comparison.plot,
+        "objective": partial(fit.plot, "elbo"),
+        "sources_of_images": partial(fit.plot, "source"),
     }
-    files = {"fit": fit.save(out / "fit.safetensors")}
+    files = Files(out)
+    with files.writing("fit", "fit.safetensors") as path:
+        fit.save(path)
     for name, figure in figures.items():
-        files[name] = out / f"{name}.png"
-        output.save_figure(figure, files[name])
-    return {name: str(path) for name, path in files.items()}
+        with files.writing(name, f"{name}.png") as path:
+            output.save_figure(figure(), path)
+    return files
 
 
 def _draw_components(fit: Fit, match: Alignment, names: list[str], shape: tuple[int, int]) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 import json as json_module
 import math
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,11 +18,13 @@ from matplotlib.figure import Figure
 from custom_inference.checks.compare import Comparison
 from custom_inference.checks.suggest import Suggestion
 from custom_inference.core import evaluate
+from custom_inference.core.diagnostics import describe_draws
 from custom_inference.core.engine import POINT
 from custom_inference.core.evaluate import score
 from custom_inference.core.fit import Fit
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.registry import presentation_of
+from custom_inference.faces.command_line.files import Files
 from custom_inference.faces.command_line.words import in_words_of_commands
 from ppl_models import Data, FileFormatError, GraphData, ModelError, RowBlocks
 from ppl_models.core import displays
@@ -51,33 +55,34 @@ def require_file(json: Path | None) -> None:
         raise FileFormatError(f"{json}: is a folder; --json takes a file")
 
 
-def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: int) -> dict[str, str]:
-    """The fit, ArviZ netCDF, tables and figures; returns what -> path."""
+def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: int) -> Files:
+    """Write the fit, ArviZ netCDF, tables and figures."""
     out.mkdir(parents=True, exist_ok=True)
-    files = {"fit": fit.save(out / "fit.safetensors")}
-    size = sum(value.numel() for value in fit.globals.values())
-    converted = fit.to_arviz(num_draws=max(1, min(_DRAWS, _VALUES // size)), num_copies=_COPIES)
-    files["posterior"] = out / "posterior.nc"
-    with write_atomically(files["posterior"]) as temporary:
-        converted.to_netcdf(temporary)
-    for name, table in tables(fit, converted, top=top).items():
-        files[name] = write_table(table, out / f"{name}.csv")
+    files = Files(out)
+    with files.writing("fit", "fit.safetensors") as path:
+        fit.save(path)
+    with files.writing("posterior", "posterior.nc") as path, write_atomically(path) as temporary:
+        size = sum(value.numel() for value in fit.globals.values())
+        converted = fit.to_arviz(num_draws=max(1, min(_DRAWS, _VALUES // size)), num_copies=_COPIES)
+        converted.to_netcdf(temporary, engine="h5netcdf")
+    for name, table in tables(fit, top=top).items():
+        with files.writing(name, f"{name}.csv") as path:
+            write_table(table(), path)
     for kind, figure in figures(fit, image_shape).items():
-        files[f"{kind}_figure"] = out / f"{kind}.png"
-        save_figure(figure, files[f"{kind}_figure"])
-    return {name: str(path) for name, path in files.items()}
+        with files.writing(f"{kind}_figure", f"{kind}.png") as path:
+            save_figure(figure(), path)
+    return files
 
 
-def write_table(table: pd.DataFrame, path: Path, **settings: Any) -> Path:
+def write_table(table: pd.DataFrame, path: Path, **settings: Any) -> None:
     """A CSV file, whole or not at all; settings: of ``DataFrame.to_csv``."""
     with write_atomically(path) as temporary:
         table.to_csv(temporary, float_format="%.6g", **settings)
-    return path
 
 
-def write_memberships(fit: Fit, blocks: RowBlocks, out: Path) -> str:
+def write_memberships(fit: Fit, blocks: RowBlocks, path: Path) -> None:
     """The posterior means of all rows, block by block; rows without labels are known by their number."""
-    names, start, path = fit.component_names, 0, out / "membership.csv"
+    names, start = fit.component_names, 0
     with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         for block in blocks:
             values = np.asarray(fit.transform(block))
@@ -85,7 +90,6 @@ def write_memberships(fit: Fit, blocks: RowBlocks, out: Path) -> str:
             index = pd.Index(labels or range(start, start + len(values)), name="row")
             pd.DataFrame(values, index, names).to_csv(file, header=start == 0, float_format="%.6g")
             start += len(values)
-    return str(path)
 
 
 def save_figure(figure: Figure, path: Path) -> None:
@@ -94,8 +98,8 @@ def save_figure(figure: Figure, path: Path) -> None:
         FigureCanvasAgg(figure).print_png(temporary)
 
 
-def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:
-    """Kind -> figure, of the kinds that this fit has something to show for."""
+def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Callable[[], Figure]]:
+    """Kind -> what draws it, of the kinds that this fit has something to show for."""
     kinds: dict[str, dict[str, Any]] = {"components": {"image_shape": image_shape}, "loading": {}, "source": {}}
     if fit.model.data_kind == "documents" and ("topic" in fit.params or hasattr(fit.model, "topics")):
         kinds = {"topics": {}, "documents": {}}
@@ -104,37 +108,46 @@ def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Any]:
         kinds = {"adjacency": {}, "memberships": {}, **({"blocks": {}} if pairs else {})}
     if len(fit.elbo):
         kinds["elbo"] = {}
-    return {kind: fit.plot(kind, **settings) for kind, settings in kinds.items()}
+    return {kind: partial(fit.plot, kind, **settings) for kind, settings in kinds.items()}
 
 
-def tables(fit: Fit, converted: Any, *, top: int) -> dict[str, pd.DataFrame]:
+def tables(fit: Fit, *, top: int) -> dict[str, Callable[[], pd.DataFrame]]:
     """summary: every global; components: the report; loading: with labels; membership: posterior means of the rows."""
-    names, model, shown = fit.component_names, fit.model, presentation_of(fit.model)
-    rows = pd.Index(fit.coords[model.row_axis], name="row")
-    labels = shown.labels_of(model, fit.column_names, fit.data)
-    loading = pd.DataFrame(to_numpy(shown.matrix(model, fit.params)), names, labels)
-    if shown.baseline is not None:
-        loading.loc[shown.baseline] = to_numpy(fit.params[shown.baseline])
     return {
-        "summary": _summary(fit, converted),
-        "components": report(fit, top=top),
-        "loading": loading.rename_axis("component"),
-        "membership": pd.DataFrame(to_numpy(fit.transform()), rows, fit.local_names),
+        "summary": partial(_summary, fit),
+        "components": partial(report, fit, top=top),
+        "loading": partial(_loading, fit),
+        "membership": partial(_membership, fit),
     }
 
 
-def _summary(fit: Fit, converted: Any) -> pd.DataFrame:
-    """ArviZ's summary of the globals' draws; of a point estimate the values alone, under the same names."""
-    if fit.draws is not None:
-        from custom_inference.faces.arviz_library import arviz  # not at the top: models are listed without it
+def _loading(fit: Fit) -> pd.DataFrame:
+    model, shown = fit.model, presentation_of(fit.model)
+    labels = shown.labels_of(model, fit.column_names, fit.data)
+    loading = pd.DataFrame(to_numpy(shown.matrix(model, fit.params)), fit.component_names, labels)
+    if shown.baseline is not None:
+        loading.loc[shown.baseline] = to_numpy(fit.params[shown.baseline])
+    return loading.rename_axis("component")
 
-        return arviz().summary(converted, list(fit.globals))
-    values = {}
+
+def _membership(fit: Fit) -> pd.DataFrame:
+    rows = pd.Index(fit.coords[fit.model.row_axis], name="row")
+    return pd.DataFrame(to_numpy(fit.transform()), rows, fit.local_names)
+
+
+def _summary(fit: Fit) -> pd.DataFrame:
+    """Every entry of the globals by its name: what their draws say of it; of a point estimate the value alone."""
+    parts = []
     for site, value in fit.globals.items():
         labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
-        for key, number in zip(itertools.product(*labels), to_numpy(value).ravel(), strict=True):
-            values[f"{site}[{', '.join(key)}]" if key else site] = number
-    return pd.DataFrame({"estimate": values})
+        names = [f"{site}[{', '.join(key)}]" if key else site for key in itertools.product(*labels)]
+        if fit.draws is None:
+            columns = {"estimate": to_numpy(value).ravel()}
+        else:
+            described = describe_draws(to_numpy(fit.draws[site]))
+            columns = {name: numbers.ravel() for name, numbers in described.items()}
+        parts.append(pd.DataFrame(columns, names))
+    return pd.concat(parts)
 
 
 def report(fit: Fit, *, top: int) -> pd.DataFrame:
@@ -173,8 +186,8 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     }
 
 
-def write_page(fit: Fit, summary: dict[str, Any], files: dict[str, str], out: Path) -> str:
-    """report.html: how the fit ended, its scores, components, figures and globals, on one page."""
+def write_page(fit: Fit, summary: dict[str, Any], files: dict[str, str], path: Path) -> None:
+    """report.html: how the fit ended, its scores, and what there is of components, figures and globals, on one page."""
     name, (objective, value) = type(fit.model).__name__, objective_line(fit)
     scores = {
         "status": fit.status,
@@ -184,19 +197,21 @@ def write_page(fit: Fit, summary: dict[str, Any], files: dict[str, str], out: Pa
         "seed": fit.seed,
     }
     pictures: list[str] = []
-    for key, path in files.items():
+    for key, picture in files.items():
         if key.endswith("_figure"):
-            pictures += [displays.heading(key.removesuffix("_figure")), displays.picture(Path(path).read_bytes(), key)]
-    components = pd.read_csv(files["components"], index_col=0)
-    globals_ = pd.read_csv(files["summary"], index_col=0)
-    parts = [
-        displays.facts(scores), displays.heading("components"), displays.table(components), *pictures,
-        displays.fold(f"globals ({len(globals_)} numbers, all in summary.csv)", displays.table(globals_)),
-        displays.fold("model", displays.of_model(fit.model)),
-    ]  # fmt: skip
+            shown = displays.picture(Path(picture).read_bytes(), key)
+            pictures += [displays.heading(key.removesuffix("_figure")), shown]
+    read = {key: pd.read_csv(files[key], index_col=0) for key in ("components", "summary") if key in files}
+    parts = [displays.facts(scores)]
+    if "components" in read:
+        parts += [displays.heading("components"), displays.table(read["components"])]
+    parts += pictures
+    if "summary" in read:
+        title = f"globals ({len(read['summary'])} numbers, all in summary.csv)"
+        parts.append(displays.fold(title, displays.table(read["summary"])))
+    parts.append(displays.fold("model", displays.of_model(fit.model)))
     title = f"{name} fitted to {len(fit.data)} {fit.model.row_axis}s by {fit.method_name}"
-    write_text(out / "report.html", displays.page(title, *parts))
-    return str(out / "report.html")
+    write_text(path, displays.page(title, *parts))
 
 
 def write_json(path: Path | None, payload: dict[str, Any]) -> None:

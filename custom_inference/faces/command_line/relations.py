@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from custom_inference.faces.command_line import output
+from custom_inference.faces.command_line.files import Files
 from custom_inference.faces.command_line.options import FitOptions
 from custom_inference.faces.command_line.source import Source
 from custom_inference.methods import resolve_method
@@ -32,19 +33,24 @@ def fit(options: FitOptions, settings: dict[str, Any]) -> bool:
     out = options.out or Path(f"{file.stem}_irm")
     output.prepare(out, options.json, None, data)
     found = method.fit(model, data, seed=options.seed, progress=not options.no_progress)
-    files = {"fit": str(found.save(out / "fit.safetensors"))}
+    files = Files(out)
+    with files.writing("fit", "fit.safetensors") as path:
+        found.save(path)
     report = found.report(top=options.top)
-    tables = {"clusters": report} | {f"co_assignment_{t}": found.co_assignment(t) for t in model.types}
-    for name, table in tables.items():
-        files[name] = str(output.write_table(table, out / f"{name}.csv", index=name != "clusters"))
+    with files.writing("clusters", "clusters.csv") as path:
+        output.write_table(report, path, index=False)
+    for t in model.types:
+        with files.writing(f"co_assignment_{t}", f"co_assignment_{t}.csv") as path:
+            output.write_table(found.co_assignment(t), path)
     for name, types in model.relations.items():
         if len(types) in (2, 3):
-            files[f"{name}_figure"] = str(out / f"{name}.png")
-            output.save_figure(found.plot("relations", relation=name), Path(files[f"{name}_figure"]))
+            with files.writing(f"{name}_figure", f"{name}.png") as path:
+                output.save_figure(found.plot("relations", relation=name), path)
     print(found)
     print(report.to_string(index=False, max_colwidth=80))
     print(f"written to {out}")
     summary = {"log_joint": float(found.elbo[-1]), "status": found.status, "interrupted": found.interrupted}
     summary["clusters"] = {t: found.num_clusters(t) for t in model.types}
-    output.write_json(options.json, {"model": "irm", "file": str(file), **summary, "files": files})
+    output.write_json(options.json, {"model": "irm", "file": str(file), **summary, "files": files.written})
+    files.require_all()
     return found.interrupted

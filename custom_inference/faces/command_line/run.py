@@ -169,12 +169,15 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
         return False
     files = output.write_fit(result, out, image_shape=image_shape, top=options.top)
     summary = output.summarise(result, top=options.top)
-    files["report"] = output.write_page(result, summary, files, out)
+    with files.writing("report", "report.html") as path:
+        output.write_page(result, summary, files.written, path)
     if blocks is not None:
-        files["membership"] = output.write_memberships(result, blocks, out)
+        with files.writing("membership", "membership.csv") as path:
+            output.write_memberships(result, blocks, path)
         summary |= {"num_rows": len(blocks), "scored_rows": len(result.data)}
     output.print_fit(result, summary, out)
-    output.write_json(options.json, {"model": name, "file": str(file), **summary, "files": files})
+    output.write_json(options.json, {"model": name, "file": str(file), **summary, "files": files.written})
+    files.require_all()
     return summary["interrupted"]
 
 

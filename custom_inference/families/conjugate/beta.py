@@ -19,7 +19,7 @@ FLOOR = 1e-6
 
 @dataclass(frozen=True)
 class Beta(Pair):
-    """Beta(on, off): density proportional to p^(on - 1) (1 - p)^(off - 1)."""
+    """The distribution Beta(on, off): density proportional to p^(on - 1) (1 - p)^(off - 1)."""
 
     on: Tensor
     off: Tensor

@@ -30,7 +30,7 @@ Groups = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class Dirichlet(Pair):
-    """Dirichlet(concentration) of every group of every row."""
+    """The distribution Dirichlet(concentration) of every group of every row."""
 
     concentration: Tensor
     groups: Groups = 1

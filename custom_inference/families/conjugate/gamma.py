@@ -16,7 +16,7 @@ from ppl_models.distributions import Flat
 
 @dataclass(frozen=True)
 class Gamma(Pair):
-    """Gamma(shape, rate): density proportional to lambda^(shape - 1) exp(-rate lambda); flat where (1, 0)."""
+    """The law Gamma(shape, rate): density proportional to lambda^(shape - 1) exp(-rate lambda); flat where (1, 0)."""
 
     shape: Tensor
     rate: Tensor

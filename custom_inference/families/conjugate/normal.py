@@ -16,8 +16,8 @@ from ppl_models.distributions import Flat
 
 @dataclass(frozen=True)
 class Normal(Pair):
-    """Normal(mean, 1 / precision) of every element; flat where the precision is 0. The functions of vectors, the last
-    axis, sum over it."""
+    """The law Normal(mean, 1 / precision) of every element; flat where the precision is 0. Functions of vectors, which
+    lie along the last axis, sum over it."""
 
     mean: Tensor
     precision: Tensor

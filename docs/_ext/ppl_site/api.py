@@ -28,7 +28,8 @@ def _packages() -> list[types.ModuleType]:
     parts = (importlib.import_module(room.name) for room in rooms if room.ispkg)
     named = (part for part in parts if hasattr(part, "__all__"))
     protocols = (importlib.import_module(f"custom_inference.core.{name}") for name in ("engine", "method", "registry"))
-    return [ppl_models, ppl_models.datasets, ppl_models.distributions, custom_inference, *named, *protocols]
+    extend = importlib.import_module("custom_inference.extend")
+    return [ppl_models, ppl_models.datasets, ppl_models.distributions, custom_inference, *named, *protocols, extend]
 
 
 def _names_of(package: types.ModuleType) -> list[str]:
@@ -136,17 +137,24 @@ def groups() -> list[Group]:
     return [Group(*row) for row in rows]
 
 
-_EXTENDING = "What own closed-form steps, guides and samplers are made of; see :doc:`/project/add_a_model`."
-_PROTOCOL = ("Example", "MODELS")
+_EXTENDING = (
+    "What own closed-form steps, guides and samplers are made of, wherever it is defined: "
+    "``from custom_inference.extend import ...`` has it all. See :doc:`/project/add_a_model`."
+)
+_PROTOCOL = ("Example", "MODELS", "Site")
 
 
 def public_names() -> Iterator[Name]:
-    """Every name that a package says is public, once: sub-packages, and what a package takes from them, are theirs."""
+    """Every name that a package says is public, once: sub-packages, and what a package takes from them, are theirs, and
+    what ``extend`` gathers has its place where else it is public."""
+    seen: set[int] = set()
     for package in PACKAGES:
         for name in _names_of(package):
             value = getattr(package, name)
             above = package.__name__.startswith("custom_inference.") and name in custom_inference.__all__
-            if not isinstance(value, types.ModuleType) and not above:
+            elsewhere = package.__name__ == "custom_inference.extend" and id(value) in seen
+            if not isinstance(value, types.ModuleType) and not above and not elsewhere:
+                seen.add(id(value))
                 yield Name(package.__name__, name, value)
 
 

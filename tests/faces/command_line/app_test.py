@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from custom_inference.core.fit import Fit
 from custom_inference.faces.command_line import demo as _demo
+from custom_inference.faces.command_line import output as _cli_output
 from custom_inference.faces.command_line import run as _cli_run
 from custom_inference.faces.command_line import source as _cli_source
 from custom_inference.faces.command_line.app import app
@@ -135,11 +136,42 @@ def test_images_are_drawn_for_an_image_shape(csv, tmp_path):
     assert not (tmp_path / "no").exists()
 
 
-def test_sampled_globals_are_summarised_by_arviz(csv, tmp_path, no_figures):
+def test_sampled_globals_are_summarised(csv, tmp_path, no_figures):
     done("fit", "noca", csv, "-k", 2, "--method", "svi_normal", "--set", "steps=20", "--out", tmp_path)
     summary = pd.read_csv(tmp_path / "summary.csv", index_col=0)
-    assert {"mean", "sd", "ess_bulk"} <= set(summary.columns) and "r_hat" not in summary.columns  # of one chain
-    assert "leak[bee]" in summary.index
+    assert list(summary.columns) == ["mean", "sd", "q5", "q95", "ess", "r_hat"]
+    bee = Fit.load(tmp_path / "fit.safetensors").draws["leak"][:, :, 1].numpy()
+    found = summary.loc["leak[bee]"]
+    assert found[["mean", "sd"]].to_numpy() == pytest.approx([bee.mean(), bee.std(ddof=1)], rel=1e-4)
+    assert (bee < found["q5"]).mean() == pytest.approx(0.05, abs=0.01) == (bee > found["q95"]).mean()
+
+
+@pytest.mark.quick
+def test_a_part_of_the_output_that_fails_costs_none_of_the_others(csv, tmp_path, monkeypatch):
+    """Such as ArviZ's file where what writes it is not installed, a figure, or a table that the page shows."""
+
+    def fail(self: Fit, kind: str = "", **_: Any) -> Any:
+        if kind in ("", "source"):
+            raise ImportError("No module named 'h5py'\nin a second line")
+        return plot(self, kind)
+
+    plot = Fit.plot
+    monkeypatch.setattr(Fit, "to_arviz", fail)
+    monkeypatch.setattr(Fit, "plot", fail)
+    monkeypatch.setattr(_cli_output, "_summary", lambda fit: fit.no_such_name)
+    report = tmp_path / "report.json"
+    result = ppl("fit", "noca", csv, "-k", 2, *QUICK, "--out", tmp_path / "out", "--json", report)
+    missing = {"posterior.nc", "summary.csv", "source.png"}
+    assert result.exit_code == 1 and "written to" in result.output
+    told = next(line for line in result.output.splitlines() if line.startswith("error"))
+    assert "posterior.nc (ImportError: No module named 'h5py'); summary.csv (AttributeError: " in told
+    assert "source.png (ImportError" in told and told.endswith(f"all else is in {tmp_path / 'out'}/")
+    there = {"fit.safetensors", "components.csv", "loading.csv", "membership.csv", "components.png", "loading.png",
+             "elbo.png", "report.html"}  # fmt: skip
+    assert {path.name for path in (tmp_path / "out").iterdir()} == there
+    files = json.loads(report.read_text())["files"]
+    assert {Path(path).name for path in files.values()} == there and not missing & there
+    assert (tmp_path / "out" / "report.html").read_text("utf-8").count("<img") == 3
 
 
 def test_an_interrupted_fit_is_written_all_the_same(csv, tmp_path, monkeypatch, no_figures):
