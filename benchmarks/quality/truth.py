@@ -1,10 +1,11 @@
 """How far annealed estimates of log p(x_n) are from the truth, and what they cost, where sums are out of reach.
 
-    python -m benchmarks.quality.truth [--parts cases models calibration] [--data DIR] [--quick]
+    python -m benchmarks.quality.truth [--parts cases models graphs calibration] [--data DIR] [--quick]
 
 Cases: fits of real data. Models: every model of rows with many components, at globals drawn from its prior (flat ones
-from their starting values), and rows drawn from it. Both sides: of rows that are drawn from the model log p(x_n) is
-estimated from below and from above; the gap is the mean difference a row. One thread, CPU seconds.
+from their starting values), and rows drawn from it. Graphs: block models, at globals drawn from their priors. Both
+sides: of rows that are drawn from the model log p(x_n) is estimated from below and from above; the gap is the mean
+difference a row. One thread, CPU seconds.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import custom_inference as ci
 from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option
 from custom_inference.checks.calibration.labels import prior_draw
+from custom_inference.checks.reference import find_posterior_reference
 from custom_inference.core.annealing.estimate import Budget, Estimated
 from custom_inference.core.annealing.local import anneal_locals, sandwich
 from custom_inference.core.latent_values import code_of
@@ -37,7 +39,22 @@ from custom_inference.core.programs.importance import sample_by_importance
 from custom_inference.documents import samplers
 from custom_inference.documents.scores import topic_prior
 from custom_inference.families.rows.documents import DocumentRows
-from ppl_models import CVQ, LDA, MODELS, NOCA, PMF, Data, HelmholtzMachine, Model, PPLError, RowModel, ratings
+from ppl_models import (
+    CVQ,
+    LDA,
+    MMSB,
+    MODELS,
+    NOCA,
+    PMF,
+    CovariateSBM,
+    Data,
+    HelmholtzMachine,
+    Model,
+    PPLError,
+    RowModel,
+    ratings,
+)
+from ppl_models.block_models import BlockModel
 from ppl_models.core.sites import Site
 
 NAME, SEED = "truth", 0
@@ -252,6 +269,30 @@ def line_of_model(example: Any, quick: bool) -> list[Any]:
     return [exact, *line(Case("", larger, params, data, 10.0))[1:7]]
 
 
+def measure_graphs(quick: bool, folder: Path | None) -> list[Table]:
+    """Graphs drawn from block models, which are one row: the whole labeling, or all memberships."""
+    columns = ("model", "nodes", "standard error of all", "a node", "gap a node", "its error", "CPU seconds")
+    table = Table(
+        "Graphs", columns, note="Four blocks, memberships of two; globals from the prior. Gaps: of four graphs."
+    )
+    kinds = [kind for kind in MODELS.values() if issubclass(kind, BlockModel | MMSB) and kind is not CovariateSBM]
+    for kind in kinds:
+        few = issubclass(kind, MMSB)
+        model = kind(num_blocks=2 if few else 4, num_nodes=10 if quick else 20 if few else 200)
+        params = {site: value.double() for site, value in prior_draw(model, SEED).items()}
+        drawn = sample_rows(model, params, model.num_nodes, seed=SEED)
+        data = model.as_read(model.prepare(drawn[model.observed_site], dtype=torch.float64))
+        begin = time.process_time()
+        found = find_posterior_reference(model, params, data, reference="ais", seconds=30.0, seed=SEED)
+        seconds = time.process_time() - begin
+        assert found.estimated is not None and found.check is not None
+        error = float(found.estimated.standard_error)
+        gap = [found.check.gap, found.check.gap_error]
+        table.rows.append([kind.__name__, model.num_nodes, error, error / model.num_nodes, *gap, seconds])
+        print(table.rows[-1], flush=True)
+    return [table]
+
+
 def measure_calibration(quick: bool, folder: Path | None) -> list[Table]:
     """Intervals of three standard errors about estimates, over seeds, where the truth is known."""
     table = Table("Three standard errors hold", ("model", "runs", "share", "mean z", "sd of z"))
@@ -271,7 +312,7 @@ def measure_calibration(quick: bool, folder: Path | None) -> list[Table]:
 
 
 PARTS: dict[str, Callable[[bool, Path | None], list[Table]]] = {
-    "cases": measure_cases, "models": measure_models, "calibration": measure_calibration,
+    "cases": measure_cases, "models": measure_models, "graphs": measure_graphs, "calibration": measure_calibration,
 }  # fmt: skip
 
 
