@@ -253,8 +253,10 @@ class _Surface:
         self.move(at)
         try:
             value = self.loss()
-        except PPLError:
-            raise
+        except PPLError as error:  # the start has passed: a prior that is no distribution at the edge of a support
+            if type(error.__cause__) is not ValueError:
+                raise
+            value, self.met_edge = math.inf, True
         except ValueError as error:  # a value that was rounded to the edge of its support
             if own_cause(error) is not None:
                 raise

@@ -21,7 +21,7 @@ PARTICIPLES = {
 #: Verbs and nouns that end in -ed.
 VERBS = {"bed", "embed", "feed", "need", "red", "seed", "shed", "speed"}
 #: The one long function is a compiled loop, which is slower in parts.
-LIMITS = {"fragments": 8, "participles": 51, "untyped": 672, "isinstance": 374, "long functions": 1, "long files": 0}
+LIMITS = {"fragments": 8, "participles": 51, "untyped": 669, "isinstance": 373, "long functions": 1, "long files": 0}
 #: Lines of a function and of a file, at most.
 LONGEST_FUNCTION, LONGEST_FILE = 60, 350
 

@@ -137,7 +137,7 @@ def test_linked_documents_agree_with_a_double_integral(link):
     score = (share * weight) @ share.T + bias
     linked = -np.logaddexp(0, -score) if link == "sigmoid" else score - np.exp(score)
     expected = logsumexp(each[0][:, None] + each[1] + linked)
-    found = anneal_locals(model, params, model.as_read(data), SMALL)
+    found = anneal_locals(model, params, model.as_read(data), replace(SMALL, seconds=8.0))
     assert found.log_evidence.shape == (1,) and found.mean.shape == (2, 2)
     assert abs(float(found.log_evidence) - expected) < 4 * float(found.standard_error) < 0.5
 
