@@ -17,6 +17,8 @@ from .checks.information import observed_information as observed_information
 from .checks.leave_one_out import LeaveOneOut as LeaveOneOut
 from .checks.leave_one_out import compare_loo as compare_loo
 from .checks.leave_one_out import loo as loo
+from .checks.model_choice.choose import Choice as Choice
+from .checks.model_choice.choose import choose as choose
 from .checks.model_choice.result import ModelComparison as ModelComparison
 from .checks.model_choice.run import compare_models as compare_models
 from .checks.predictive_check import posterior_predictive_check as posterior_predictive_check

@@ -1,4 +1,4 @@
-"""The command line ``ppl``: demo, models, suggest, fit, compare.
+"""The command line ``ppl``: demo, models, suggest, choose, fit, compare.
 
 Exit codes: 0 done; 1 the input cannot be used, or a part of the output could not be written, which costs none of the
 others (one line on standard error says why); 2 wrong options;
@@ -19,6 +19,7 @@ import typer
 
 from custom_inference import __version__
 from custom_inference.faces.command_line.options import (
+    ChooseOptions,
     CompareOptions,
     FitOptions,
     Json,
@@ -149,6 +150,14 @@ def suggest(options: SuggestOptions) -> None:
     """Compare the models that apply to FILE by how well they predict entries that were held out."""
     with _report_errors() as run:
         run.suggest(options)
+
+
+@app.command()
+@takes(ChooseOptions)
+def choose(options: ChooseOptions) -> None:
+    """Choose the number of components of MODEL for FILE: held-out scores, evidence and BIC of several numbers."""
+    with _report_errors() as run:
+        run.choose(options)
 
 
 @app.command()

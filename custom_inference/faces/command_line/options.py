@@ -52,6 +52,8 @@ _KIND = (
     "are documents, GML and GraphML graphs]"
 )
 _MODELS = "models, separated by commas  [default: all that read such data and need nothing beside]"
+_SIZES = "numbers of components: 2-8, or 2,4,8"
+_CRITERIA = "heldout, loo, evidence, bic, separated by commas"
 _TEXT = "documents: the column of FILE, a table, that holds their texts"
 
 
@@ -108,6 +110,22 @@ class CompareOptions:
     seed: Seed = 0
     rows: Annotated[int | None, typer.Option(min=1, help="use this many random rows")] = None
     source: SourceOptions
+    json: Json = None
+    no_progress: NoProgress = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChooseOptions:
+    """The options of ``ppl choose``."""
+
+    model: ModelName
+    sizes: Annotated[str, typer.Option("--components", "-k", metavar="N-M", help=_SIZES)] = "1-6"
+    criteria: Annotated[str, typer.Option(metavar="NAMES", help=_CRITERIA)] = "heldout,evidence,bic"
+    folds: Annotated[int, typer.Option(min=2, help="parts of the data, each held out once")] = 5
+    seconds: Annotated[float, typer.Option(help="for the evidence of each number")] = 10.0
+    seed: Seed = 0
+    source: SourceOptions
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="draw every criterion to this file")] = None
     json: Json = None
     no_progress: NoProgress = False
 

@@ -14,13 +14,20 @@ import torch
 import typer
 
 from custom_inference.checks.compare import compare as compare_methods
+from custom_inference.checks.model_choice.choose import choose as choose_number
 from custom_inference.checks.suggest import Suggestion, kinds_read_by
 from custom_inference.checks.suggest import suggest as suggest_models
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output, relations
 from custom_inference.faces.command_line.beside import Given
-from custom_inference.faces.command_line.options import CompareOptions, FitOptions, SourceOptions, SuggestOptions
+from custom_inference.faces.command_line.options import (
+    ChooseOptions,
+    CompareOptions,
+    FitOptions,
+    SourceOptions,
+    SuggestOptions,
+)
 from custom_inference.faces.command_line.source import WORDS, Source, split_names
 from custom_inference.methods import methods_for, methods_of, resolve_method
 from ppl_models import MODELS, Data, DataError, MethodError, Model, ModelError, RowBlocks, as_matrix
@@ -201,6 +208,38 @@ def suggest(options: SuggestOptions) -> None:
     lines = [{"name": name, **line} for name, line in found.table.to_dict("index").items()]
     about = {"file": str(options.source.file), "kind": found.kind, "baseline": found.baseline, "seed": options.seed}
     output.write_json(options.json, {**about, "table": lines, "refused": found.refused})
+
+
+def choose(options: ChooseOptions) -> None:
+    """Print and write the table of :func:`custom_inference.choose`."""
+    source, sizes = Source(**vars(options.source)), _read_sizes(options.sizes)
+    source.refuse_weights("ppl choose")
+    make, read = _read(options.model, source)
+    data = cast(Data, read)  # only fits read blocks
+    for path in (options.json, options.figure):
+        output.require_file(path)
+    call: dict[str, Any] = {"criteria": split_names(options.criteria), "folds": options.folds, "seed": options.seed}
+    call |= {"seconds": options.seconds, "progress": not options.no_progress}
+    found = choose_number(make(data, sizes[0]), data, sizes, **call)
+    print(found)
+    if options.figure is not None:
+        found.plot().savefig(options.figure)
+    lines = [{"components": int(name), **line} for name, line in found.table.to_dict("index").items()]
+    about = {"model": options.model.lower(), "file": str(source.file), "seed": options.seed, "best": found.best}
+    number = found.num_components if found.best else None
+    output.write_json(options.json, {**about, "components": number, "sentence": found.sentence, "table": lines})
+
+
+def _read_sizes(text: str) -> list[int]:
+    """Read "2-8" or "2,4,8"."""
+    first, dash, last = text.partition("-")
+    parts = [first, last] if dash else text.split(",")
+    known = [int(part) for part in parts if part.strip().isdecimal()]
+    whole = len(known) == len(parts)
+    sizes = [*range(known[0], known[1] + 1)] if dash and whole else known
+    if not (whole and sizes and all(sizes)):
+        raise MethodError(f"--components {text!r}, expected numbers such as 2-8 or 2,4,8")
+    return sizes
 
 
 def compare(options: CompareOptions) -> None:
