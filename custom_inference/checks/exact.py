@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from custom_inference.core.fit import Fit
@@ -79,6 +80,8 @@ class Exact(Method):
         Raises CapacityError where the sum is too large: more codes than fit into half of the free memory, more than
         2^22 labelings of a graph's nodes (seconds of work); MethodError where a sum over finite locals has no meaning.
         """
+        if any(value.dtype == torch.float64 for value in params.values()):
+            data = data.to(dtype=torch.float64)
         if self.generic:
             return enumerate_local(model, params, data)
         return solve_local(model, params, data, bound="exact", seed=seed)

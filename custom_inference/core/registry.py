@@ -207,7 +207,8 @@ def engine_for(model: Model, name: str, **settings: Any) -> Engine:
     if name not in engines:
         one = repr(next(iter(engines)))
         how = f"VariationalEM(guide={one}) fits with it, bound={one} scores with it"
-        raise MethodError(f"{kind} has no engine {name!r}; valid: {', '.join(engines)}; {how}")
+        estimate = "'ais' as a bound estimates log p(x)"
+        raise MethodError(f"{kind} has no engine {name!r}; valid: {', '.join(engines)}; {how}; {estimate}")
     return engines[name](**settings)
 
 

@@ -77,8 +77,8 @@ def held_out(
     the name of a bound (``fit.bounds``): "exact" is exact, others bound log p(y_i | topics) from below.
     "ais": log p(y_i | topics), estimated until the standard errors are small or ``seconds`` = 60 are over, of any model
         (:class:`custom_inference.AIS`; topics of tokens by particles that look ahead); ``seed``.
-    "importance": log p(y_i | topics) by importance sampling; ``samples`` = 1000, ``from_prior`` = .1 the share of the
-        draws that come from the prior (1: all), the others from an approximate posterior; ``seed``.
+    "importance": log p(y_i | topics) by importance sampling, for short documents; ``samples`` = 1000, ``from_prior`` =
+        .1 the share of the draws that come from the prior (1: all), the others from an approximate posterior; ``seed``.
     "left_to_right": by a particle filter; ``particles`` = 20, ``sweeps`` = 1 of Gibbs a token, ``runs`` = 1; ``seed``.
     "plugin": log p(y_i | proportions folded in from y_i itself, topics): no held-out probability, and too good.
     "completion": proportions are folded in from one half of the tokens of each document and score the other half;

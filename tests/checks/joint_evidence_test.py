@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyro
 import pyro.distributions as dist
+import pytest
 import torch
 from scipy import integrate, stats
 from torch.distributions import constraints
@@ -71,9 +72,14 @@ RNG = np.random.default_rng(0)
 def test_normal_means_have_the_evidence_of_one_normal():
     x = RNG.normal(size=(10, 2)) + RNG.normal(size=(10, 1)) + 0.5
     covariance = np.eye(20) + np.kron(np.eye(10), np.ones((2, 2))) + 1.0
-    found = ci.marginal_likelihood(Means(num_items=2), x, seconds=4.0, progress=False)
+    found = ci.marginal_likelihood(Means(num_items=2), x, seconds=2.5, progress=False)
     exact = stats.multivariate_normal.logpdf(x.ravel(), np.zeros(20), covariance)
     assert "and latents" in found.how and found.standard_error < 0.3
+    assert "moved together" in found.remarks[-1]
+    known = ci.marginal_likelihood(Means(num_items=2).with_priors(centre=0.0), x, progress=False)
+    assert known.standard_error == 0.0 and known.log_evidence == pytest.approx(
+        stats.multivariate_normal.logpdf(x.ravel(), np.zeros(20), covariance - 1.0), abs=1e-5
+    )
     assert abs(found.log_evidence - exact) < 5 * found.standard_error
 
 
@@ -85,8 +91,15 @@ def test_rates_beyond_quadrature_have_the_evidence_of_negative_binomials():
         return np.exp(stats.nbinom.logpmf(x, 2, scale / (scale + 1)).sum() + stats.gamma.logpdf(scale, 2))
 
     exact = np.log(integrate.quad(joint, 0, 20)[0])
-    found = ci.marginal_likelihood(Rates(num_items=4), x, seconds=4.0, progress=False)
+    found = ci.marginal_likelihood(Rates(num_items=4), x, seconds=2.5, progress=False)
     assert found.standard_error < 0.3 and abs(found.log_evidence - exact) < 5 * found.standard_error
+
+
+def test_latents_beyond_quadrature_at_known_globals_are_annealed():
+    x = RNG.poisson(2.0, size=(4, 4)).astype(float)
+    found = ci.marginal_likelihood(Rates(num_items=4).with_priors(scale=1.5), x, seconds=3.0, progress=False)
+    exact = stats.nbinom.logpmf(x, 2, 1.5 / 2.5).sum()
+    assert found.method == "ais" and abs(found.log_evidence - exact) < 5 * found.standard_error < 2.0
 
 
 def test_supplied_models_without_a_closed_form_are_sampled_together():

@@ -100,7 +100,14 @@ class Target:
                         self.vectorised = False
                 for one in some:
                     self._require_time()
-                    prior, likelihood = self._one(one)
+                    try:
+                        prior, likelihood = self._one(one)
+                    except torch.linalg.LinAlgError as error:
+                        name = type(self.globals.model).__name__
+                        raise MethodError(
+                            f"log p(x | globals) of {name} cannot be computed at all values that its priors draw "
+                            f"({error}); expected priors that suit x"
+                        ) from error
                     found.append((prior.unsqueeze(0), likelihood.unsqueeze(0)))
         return torch.cat([prior for prior, _ in found]), torch.cat([each for _, each in found])
 

@@ -18,9 +18,12 @@ from custom_inference.checks.evidence.joint import joint_target_of
 from custom_inference.checks.evidence.labelings import estimate_by_annealing, has_labelings, require_labelings
 from custom_inference.checks.evidence.likelihood import target_of
 from custom_inference.checks.evidence.result import Evidence, combine
+from custom_inference.core.annealing.estimate import Budget
+from custom_inference.core.annealing.local import anneal_locals
 from custom_inference.core.diagnostics import CONVERGED
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.programs.checked import check_program
+from custom_inference.core.programs.reference import best_reference
 from custom_inference.core.settings import require_whole
 from ppl_models import Data, MethodError, Model, PriorError
 from ppl_models.block_models import BlockModel
@@ -31,6 +34,11 @@ from ppl_models.data.held import MatrixLike, Source
 METHODS = ("auto", "exact", "smc", "chib", "labelings")
 #: Estimates whose logarithms differ by more than this, sd in nats, are dominated by a few of them.
 _APART = 1.0
+#: What is to be known of latents and globals that move together.
+_TOGETHER = (
+    "latents moved together with the globals: where both are narrow, as where a scale goes to 0, all runs may miss a "
+    "part, and the estimate is then too low by more than its error"
+)
 #: R-hat of runs above this is remarked on: that of runs, few as they are, varies more than that of long chains.
 _AGREE = 1.05
 
@@ -106,8 +114,7 @@ class _Task:
 
     def run(self) -> Evidence:
         if not self.model.unknown_sites and self.model.rows_are_independent:
-            total = float(target_of(self.model, self.data).log_likelihood(dict(self.model.known)))
-            return self._result(total, 0.0, "exact", "all globals are known")
+            return self._at_known()
         if self.method in ("auto", "exact"):
             found = self._exactly()
             if found is not None:
@@ -123,6 +130,17 @@ class _Task:
             other = self._by_smc()
             return other if math.isfinite(other.log_evidence) else found  # with what speaks against it
         return self._by_smc()
+
+    def _at_known(self) -> Evidence:
+        """All globals are known: the latents alone are summed out, or their evidence estimated."""
+        known = dict(self.model.known)
+        if joint_target_of(self.model, self.data) is None or best_reference(self.model) == "quadrature":
+            total = float(target_of(self.model, self.data).log_likelihood(known))
+            return self._result(total, 0.0, "exact", "all globals are known")
+        found = anneal_locals(self.model, known, self.data, Budget(seconds=self.allowed), seed=self.seed)
+        error = float(found.standard_error.square().sum().sqrt())
+        how = "by annealed importance sampling of the latents: all globals are known"
+        return self._result(float(found.log_evidence.sum()), error, "ais", how)
 
     def _result(self, value: float, error: float, method: str, how: str, **more: Any) -> Evidence:
         name = str(type(self.model).__name__)
@@ -173,10 +191,11 @@ class _Task:
             return self._result(math.nan, math.nan, "smc", how, remarks=(remark,))
         value, error = combine(runs.log_estimates)
         number, size = runs.log_likelihood.shape
+        remarks = _judge(runs.log_estimates, runs.r_hat(), "runs")
         return self._result(
             value, error, "smc", f"{how}, {number} runs of {size} particles",
             chains=runs.log_estimates, ess=runs.effective_size(), r_hat=runs.r_hat(), interrupted=interrupted,
-            remarks=_judge(runs.log_estimates, runs.r_hat(), "runs"),
+            remarks=remarks if joint is None else (*remarks, _TOGETHER),
         )  # fmt: skip
 
     def _by_annealing(self) -> Evidence:

@@ -3,9 +3,11 @@
 Particles take the tokens one after the other, as in the "left to right" of Wallach, Murray, Salakhutdinov & Mimno
 (*Evaluation methods for topic models*, ICML 2009), but with what Gibbs sampling says of the tokens to come: their
 expected topics stand among the concentrations, as if a part of each had been seen, until they are taken. What they are
-weighted by changes little then, whatever the order. Kept along a draw from the posterior such particles estimate
-1 / p(w) without bias (Andrieu, Doucet & Holenstein, J. Royal Statistical Society B 72, 2010; Grosse, Ghahramani &
-Adams, 2015).
+weighted by changes little then, whatever the order. Where topics have much in common what is to come is not known so
+well: how large the part is is chosen for every document, by the mean of log estimates of p(w), which is the higher the
+less these vary, and 0 is among the choices. Kept along a draw from the posterior such particles estimate 1 / p(w)
+without bias (Andrieu, Doucet & Holenstein, J. Royal Statistical Society B 72, 2010; Grosse, Ghahramani & Adams, 2015):
+along Gibbs chains they say where the others miss something.
 """
 
 from __future__ import annotations
@@ -28,12 +30,13 @@ from ppl_models import Data, Model
 
 #: Numbers in the table of all tokens at most.
 _MOST = 2**28
-#: The part of every token that is known about before it is taken.
-_AHEAD = 0.35
+#: Parts of every token that may be known about before it is taken, and runs by which one of them is chosen.
+_AHEAD, _CHOOSING = (0.0, 0.03, 0.1, 0.35), 4
 #: Gibbs chains that say where topics of tokens are, their sweeps, those before, and the part of the seconds for them.
 _CHAINS, _SWEEPS, _BEFORE, _SHARE = 16, 40, 10, 0.25
-#: Runs of the filter that make an estimate; those that plan it, and their particles; particles at most.
-_RUNS, _PLANNING, _FEW, _MANY = 16, 8, 32, 2**14
+#: Runs of the filter that make an estimate; those that plan it, and their particles; particles at most; runs that are
+#: kept along chains.
+_RUNS, _PLANNING, _FEW, _MANY, _BACK = 16, 8, 32, 2**14, 4
 #: Looks at chains at the posterior, and sweeps between two.
 _LOOKS, _APART = 8, 2
 
@@ -96,7 +99,16 @@ class TokenFilter(Estimator):
                 often.zero_()
             if sweep >= _BEFORE and time.perf_counter() - begin > seconds:
                 break
-        return replace(self, ahead=_AHEAD * often / often.sum(-1, keepdim=True))
+        return self._choose_part(often / often.sum(-1, keepdim=True), generator)
+
+    def _choose_part(self, expected: Tensor, generator: torch.Generator) -> TokenFilter:
+        """Choose for each document how much of the expected topics (P, K) of its tokens is known about ahead."""
+        few, score = torch.full((len(self),), _FEW), []
+        for part in _AHEAD:
+            filters = replace(self, ahead=part * expected)
+            score.append(torch.stack([filters.run(few, generator)[0] for _ in range(_CHOOSING)]).mean(0))
+        chosen = torch.tensor(_AHEAD, dtype=torch.float64)[torch.stack(score).argmax(0)]
+        return replace(self, ahead=chosen[self.document].unsqueeze(-1) * expected)
 
     def run(
         self, particles: Tensor, generator: torch.Generator, *, kept: Tensor | None = None, draws: int = 0
@@ -135,7 +147,19 @@ class TokenFilter(Estimator):
             count = self._count(topic) + self.alpha
             looks.append(count / count.sum(-1, keepdim=True))
             drawn.append(_draw_proportions(count, generator))
+        error = torch.hypot(error, self._find_missing(ahead, particles, topic, each, generator))
         return Estimated(evidence, error, self.length, runs * particles, *summarise_looks(looks, drawn))
+
+    def _find_missing(
+        self, filters: TokenFilter, particles: Tensor, topic: Tensor, each: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """Return by how much (N,) the estimates along chains (C, P) are above the runs (R, N), beyond two standard
+        errors of the difference: what no run has met, has no part in their spread."""
+        back = torch.stack([filters.run(particles, generator, kept=kept)[0] for kept in topic[:_BACK]])
+        above = math.log(len(back)) - (-back).logsumexp(0)
+        spread = each.std(0) * math.sqrt(1 / len(each) + 1 / len(back))
+        gap = above - each.logsumexp(0) + math.log(len(each)) - 2 * spread
+        return gap.clamp_min(0.0).nan_to_num(nan=0.0, posinf=0.0)
 
     def _plan(
         self, budget: Budget, runs: int, generator: torch.Generator

@@ -97,6 +97,22 @@ def test_rows_are_those_of_the_whole():
     assert abs(found.log_evidence[1] - two) < 5 * found.standard_error[1] + 1e-6
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_topics_that_are_alike_are_not_known_ahead(seed):
+    """Pairs of equal topics, whose proportions add up to those of half as many: estimates of both models agree."""
+    rng = np.random.default_rng(seed)
+    topic, words = rng.dirichlet(np.full(20, 0.3), size=2), rng.choice(20, 80)
+    found = []
+    for word, alpha in ((np.repeat(topic, 2, 0), 0.1), (topic, 0.2)):
+        filters = TokenFilter(
+            torch.tensor([80]), torch.from_numpy(word.T[words]), torch.full((1, len(word)), alpha, dtype=torch.float64),
+            torch.zeros(1, dtype=torch.float64), torch.zeros(80, len(word), dtype=torch.float64),
+        )  # fmt: skip
+        found.append(filters.estimate(Budget(seconds=1.0), seed))
+    error = torch.hypot(found[0].standard_error, found[1].standard_error)
+    assert abs(found[0].log_evidence - found[1].log_evidence) < 4 * error < 1.0
+
+
 def test_impossible_words_have_no_probability():
     filters = token_filter()
     filters.word[3] = 0.0
