@@ -258,6 +258,8 @@ def line_of_model(example: Any, quick: bool) -> list[Any]:
     model = example.model
     larger = model if quick else enlarge(model)
     try:
+        if len(larger.sites_of("observed")) > 1:
+            raise KeyError("responses, which the example has")
         params = {site: value.double() for site, value in prior_draw(larger, SEED).items()}
         x = sample_rows(larger, params, 20, seed=SEED)
         data = larger.as_read(larger.prepare(x[larger.observed_site], dtype=torch.float64))
