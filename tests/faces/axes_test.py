@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 import custom_inference
-from custom_inference import render
+from custom_inference import Choice, render
 from custom_inference.documents.plots import plot_cross_validation
 from custom_inference.faces import plots
 from ppl_models import MethodError
@@ -51,6 +51,7 @@ SEVERAL: dict[str, tuple[int, Callable[..., Any]]] = {
     "plot_comparison": (2, lambda **on: plots.plot_comparison(results.comparison().table, **on)),
     "Comparison.plot": (2, lambda **on: results.comparison().plot(**on)),
     "ModelComparison.plot": (2, lambda **on: results.chosen().plot(**on)),
+    "Choice.plot": (2, lambda **on: Choice(**vars(results.chosen())).plot(**on)),
     "PredictiveCheck.plot": (2, lambda **on: results.check().plot(**on)),
     "Calibration.plot": (3, lambda **on: results.calibration().plot(**on)),
 }

@@ -125,7 +125,7 @@ class ChooseOptions:
     seconds: Annotated[float, typer.Option(help="for the evidence of each number")] = 10.0
     seed: Seed = 0
     source: SourceOptions
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="draw every criterion to this file")] = None
+    figure: Annotated[Path | None, typer.Option(metavar="PNG", help="draw every criterion to this file")] = None
     json: Json = None
     no_progress: NoProgress = False
 

@@ -223,7 +223,7 @@ def choose(options: ChooseOptions) -> None:
     found = choose_number(make(data, sizes[0]), data, sizes, **call)
     print(found)
     if options.figure is not None:
-        found.plot().savefig(options.figure)
+        output.save_figure(found.plot(), options.figure)
     lines = [{"components": int(name), **line} for name, line in found.table.to_dict("index").items()]
     about = {"model": options.model.lower(), "file": str(source.file), "seed": options.seed, "best": found.best}
     number = found.num_components if found.best else None

@@ -178,9 +178,8 @@ class TokenFilter(Estimator):
         topic = topic.flatten(0, 1).gather(0, chosen).contiguous()
         variance = weight.var(0).nan_to_num(nan=0.0)
         variance = (variance + variance.mean()) / 2
-        particles = (_FEW * variance * torch.clamp(1 / (runs * torch.tensor(budget.error) ** 2), min=1.0)).clamp_min(
-            _FEW
-        )
+        wanted = max(1.0, 1 / (runs * budget.error**2))  # at least so many that runs differ by about a nat
+        particles = (_FEW * variance * wanted).clamp_min(_FEW)
         cost = (now - start) / (_PLANNING * _FEW * float(self.length.sum().clamp_min(1)))
         left = max(budget.seconds - (now - begin), 0.1 * budget.seconds)
         share = left / (runs * cost * float((particles * self.length).sum().clamp_min(1)))
