@@ -7,7 +7,9 @@ import abc
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 _PARTS = ("place", "reals", "joint", "base")
@@ -47,6 +49,11 @@ class State:
             torch.where(accepted, other.joint, self.joint),
             torch.where(accepted, other.base, self.base),
         )
+
+    def accept(self, other: State, power: Tensor, generator: torch.Generator) -> State:
+        """Go over to other values with the probability of Metropolis at a power (N,), where proposals are symmetric."""
+        ratio = other.temper(power) - self.temper(power)
+        return self.where(other, draw_log_uniform(ratio, generator) < ratio)
 
     def gather(self, chain: Tensor) -> State:
         """Take the chains (M', N) of every row."""
@@ -93,11 +100,8 @@ class Product:
 
     def draw(self, chains: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Draw places (M, N, F) and real numbers (M, N, R)."""
-        rows, elements, _ = self.table.shape
-        uniform = torch.rand(chains, rows, elements, 1, generator=generator, dtype=torch.float64).to(self.table)
-        ends = self.table.exp().cumsum(-1)
-        place = (uniform * ends[..., -1:] >= ends[..., :-1]).sum(-1)
-        normal = torch.randn(chains, rows, self.centre.shape[-1], generator=generator, dtype=torch.float64)
+        place = draw_places(self.table.exp(), (chains,), generator)
+        normal = torch.randn(chains, len(self.centre), self.centre.shape[-1], generator=generator, dtype=torch.float64)
         reals = self.centre + torch.einsum("nrq,mnq->mnr", self.root, normal.to(self.centre))
         return place, reals
 
@@ -117,6 +121,27 @@ class Product:
 def draw_log_uniform(like: Tensor, generator: torch.Generator) -> Tensor:
     """Draw logarithms of uniform numbers, of the shape of ``like``: what ratios of Metropolis are compared with."""
     return torch.rand(like.shape, generator=generator, dtype=torch.float64).clamp_min(1e-300).log().to(like)
+
+
+def draw_places(weight: Tensor, leading: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Draw places (*leading, ...) among the options whose weights are (..., S)."""
+    ends = weight.cumsum(-1)
+    shape = (*leading, *weight.shape[:-1], 1)
+    uniform = torch.rand(shape, generator=generator, dtype=torch.float64).to(weight)
+    return (uniform * ends[..., -1:] >= ends[..., :-1]).sum(-1)
+
+
+def draw_proportions(concentration: Tensor, generator: torch.Generator) -> Tensor:
+    """Draw from Dirichlet distributions with concentrations (..., K) that may be 0."""
+    rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
+    drawn = torch.from_numpy(rng.standard_gamma(concentration.numpy())).clamp_min(torch.finfo(torch.float64).tiny)
+    drawn = torch.where(concentration > 0, drawn, 0.0)
+    return drawn / drawn.sum(-1, keepdim=True)
+
+
+def draw_seed(generator: torch.Generator) -> NDArray[np.uint64]:
+    """Draw a seed (1,) of compiled loops."""
+    return torch.randint(2**62, (1,), generator=generator).numpy().astype(np.uint64)
 
 
 def exchange_names(number: int, chains: int, generator: torch.Generator) -> Tensor:
@@ -195,3 +220,24 @@ class Chains(abc.ABC):
     def begin_at(self, base: Product | None) -> Self:
         """Give the chains whose path begins at another density."""
         return replace(self, base=base)  # type: ignore[type-var]
+
+
+class GraphChains(Chains):
+    """Chains over finite elements of a whole graph, whose nodes are one row. size: the number of nodes."""
+
+    size: int
+
+    def __len__(self) -> int:
+        return 1
+
+    @property
+    def members(self) -> int:
+        return self.size
+
+    @property
+    def num_reals(self) -> int:
+        return 0
+
+    def rows(self, index: Tensor) -> Self:
+        del index  # there is one
+        return self

@@ -155,9 +155,7 @@ class ProgramChains(Chains):
         if options == 2:
             place = state.place.clone()
             place[..., element] = 1 - own
-            other = self._evaluate(place, state.reals)
-            ratio = other.temper(power) - state.temper(power)
-            return state.where(other, draw_log_uniform(ratio, generator) < ratio)
+            return state.accept(self._evaluate(place, state.reals), power, generator)
         places = state.place.unsqueeze(0).repeat(options, 1, 1, 1)
         places[..., element] = torch.arange(options, device=own.device)[:, None, None]
         every = self._evaluate(places.flatten(0, 1), state.reals.repeat(options, 1, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from custom_inference.core.annealing.chains import Chains, Product, State, Tuning, draw_log_uniform, exchange_names
+from custom_inference.core.annealing.chains import (
+    GraphChains,
+    Product,
+    State,
+    Tuning,
+    draw_places,
+    draw_seed,
+    exchange_names,
+)
 from custom_inference.core.engine import Params
 from custom_inference.families.blocks.covariates import CovariateGraphRows, log_proportion_of
 from custom_inference.families.blocks.labels_given import start_from_labels
@@ -33,7 +41,7 @@ class _Terms(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LabelChains(Chains):
+class LabelChains(GraphChains):
     """Chains over the labels of N nodes, drawn one after the other, with exchanges of the names of two blocks: nodes
     one by one do not pass from a labeling to the one with these roles exchanged, which may fit nearly as well.
 
@@ -45,24 +53,9 @@ class LabelChains(Chains):
     constant: float
     base: Product | None
 
-    def __len__(self) -> int:
-        return 1
-
-    @property
-    def members(self) -> int:
-        return self.size
-
     @property
     def options(self) -> Tensor:
         return torch.full((self.size,), len(self.proportion))
-
-    @property
-    def num_reals(self) -> int:
-        return 0
-
-    def rows(self, index: Tensor) -> Self:
-        del index  # there is one
-        return self
 
     @abc.abstractmethod
     def sweep(self, labels: NDArray[np.int64], field: Floats, power: float, rng: NDArray[np.uint64]) -> None:
@@ -78,9 +71,7 @@ class LabelChains(Chains):
         return self.proportion.expand(self.size, -1) if self.base is None else self.base.table[0]
 
     def begin(self, chains: int, generator: torch.Generator) -> State:
-        uniform = torch.rand(chains, self.size, 1, generator=generator, dtype=torch.float64)
-        ends = self._table.exp().cumsum(-1)
-        return self._evaluate((uniform * ends[:, -1:] >= ends[:, :-1]).sum(-1))
+        return self._evaluate(draw_places(self._table.exp(), (chains,), generator))
 
     def at(self, code: Tensor, generator: torch.Generator) -> State:
         del generator
@@ -99,13 +90,11 @@ class LabelChains(Chains):
     def move(self, state: State, power: Tensor, tuning: Tuning, generator: torch.Generator) -> tuple[State, Tensor]:
         label, heat = state.place[:, 0].clone(), float(power)
         field = (1 - heat) * self._table + heat * self.proportion
-        seed = torch.randint(2**62, (1,), generator=generator).numpy().astype(np.uint64)
-        self.sweep(label.numpy(), np.ascontiguousarray(field.numpy()), heat, seed)
+        self.sweep(label.numpy(), np.ascontiguousarray(field.numpy()), heat, draw_seed(generator))
         state, blocks = self._evaluate(label), len(self.proportion)
         if blocks > 1:
             other = self._evaluate(exchange_names(blocks, len(label), generator).gather(1, label))
-            ratio = other.temper(power) - state.temper(power)
-            state = state.where(other, draw_log_uniform(ratio, generator) < ratio)
+            state = state.accept(other, power, generator)
         return state, torch.ones_like(power)
 
 

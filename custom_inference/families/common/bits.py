@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from custom_inference.core.annealing.chains import Chains, Product, State, Tuning
+from custom_inference.core.annealing.chains import Chains, Product, State, Tuning, draw_seed
 from custom_inference.core.engine import Params
 from ppl_models import CVQ, NOCA, Data, HelmholtzMachine
 
@@ -85,8 +85,7 @@ class BitChains(Chains):
 
         bits = state.place.transpose(0, 1).contiguous().numpy()
         joint, begun = (one.T.contiguous().numpy() for one in (state.joint, state.base))
-        seed = torch.randint(2**62, (1,), generator=generator).numpy().astype(np.uint64)
-        flip(*self._arguments(bits), joint, begun, power.numpy(), seed)
+        flip(*self._arguments(bits), joint, begun, power.numpy(), draw_seed(generator))
         place, *both = (torch.from_numpy(one).transpose(0, 1).contiguous() for one in (bits, joint, begun))
         return State(place, state.reals, *both), torch.ones_like(power)
 

@@ -9,7 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.core.annealing.chains import Chains, Product, State, Tuning, draw_log_uniform, exchange_names
+from custom_inference.core.annealing.chains import (
+    GraphChains,
+    Product,
+    State,
+    Tuning,
+    draw_places,
+    draw_proportions,
+    draw_seed,
+    exchange_names,
+)
 from custom_inference.core.engine import Params
 from custom_inference.families.memberships.common import membership_prior
 from custom_inference.families.memberships.dyads import list_observed_dyads
@@ -22,7 +31,7 @@ _MOST = 2**25
 
 
 @dataclass(frozen=True)
-class PairChains(Chains):
+class PairChains(GraphChains):
     """Chains over the pairs of blocks (a, b), as a K + b, of the E observed dyads of a graph, which is one row here.
     Two blocks exchange their names at times: dyad by dyad chains do not pass to where these have changed roles.
 
@@ -37,24 +46,9 @@ class PairChains(Chains):
     size: int
     base: Product | None = None
 
-    def __len__(self) -> int:
-        return 1
-
-    @property
-    def members(self) -> int:
-        return self.size
-
     @property
     def options(self) -> Tensor:
         return torch.full((len(self.first),), self.table.shape[1])
-
-    @property
-    def num_reals(self) -> int:
-        return 0
-
-    def rows(self, index: Tensor) -> PairChains:
-        del index  # there is one
-        return self
 
     @functools.cached_property
     def _begun(self) -> Tensor:
@@ -64,20 +58,14 @@ class PairChains(Chains):
         share = (self.alpha / self.alpha.sum()).log()
         return torch.log_softmax(self.table + (share[:, None] + share).flatten(), -1)
 
-    def _draw(self, weight: Tensor, generator: torch.Generator) -> Tensor:
-        """Draw pairs (..., E) by their weights (..., E, K^2)."""
-        ends = weight.cumsum(-1)
-        uniform = torch.rand(*weight.shape[:-1], 1, generator=generator, dtype=torch.float64)
-        return (uniform * ends[..., -1:] >= ends[..., :-1]).sum(-1)
-
     def begin(self, chains: int, generator: torch.Generator) -> State:
-        return self._score(self._draw(self._begun.exp().expand(chains, -1, -1), generator))
+        return self._score(draw_places(self._begun.exp(), (chains,), generator))
 
     def at(self, code: Tensor, generator: torch.Generator) -> State:
         """Draw the pairs of the dyads given memberships (M, 1, N K)."""
         share = code.reshape(len(code), self.size, -1)
         both = share[:, self.first].unsqueeze(-1) * share[:, self.second].unsqueeze(-2)
-        return self._score(self._draw(both.flatten(2) * self.table.exp(), generator))
+        return self._score(draw_places(both.flatten(2) * self.table.exp(), (), generator))
 
     def _counts(self, state: State) -> Tensor:
         """How often every node takes every block, (M, N, K), with the concentrations."""
@@ -93,26 +81,21 @@ class PairChains(Chains):
         return (found / found.sum(-1, keepdim=True)).flatten(1).unsqueeze(1)
 
     def draw(self, state: State, generator: torch.Generator) -> Tensor:
-        found = self._counts(state).numpy()
-        rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
-        drawn = torch.from_numpy(rng.standard_gamma(found)).clamp_min(torch.finfo(torch.float64).tiny)
-        return (drawn / drawn.sum(-1, keepdim=True)).flatten(1).unsqueeze(1)
+        return draw_proportions(self._counts(state), generator).flatten(1).unsqueeze(1)
 
     def move(self, state: State, power: Tensor, tuning: Tuning, generator: torch.Generator) -> tuple[State, Tensor]:
         from custom_inference.families.memberships.pair_kernels import draw_pairs
 
         pair, heat = state.place[:, 0].clone(), float(power)
         field = ((1 - heat) * self._begun if heat < 1 else 0.0) + heat * self.table
-        seed = torch.randint(2**62, (1,), generator=generator).numpy().astype(np.uint64)
         room = np.empty((self.size, len(self.alpha))), np.empty(self.table.shape[1])
         given = (one.numpy() for one in (self.first, self.second, field, self.alpha))
-        draw_pairs(pair.numpy(), *given, heat, *room, seed)
+        draw_pairs(pair.numpy(), *given, heat, *room, draw_seed(generator))
         state, blocks = self._score(pair), len(self.alpha)
         if blocks > 1:
             names = exchange_names(blocks, len(pair), generator)
             other = self._score(names.gather(1, pair // blocks) * blocks + names.gather(1, pair % blocks))
-            ratio = other.temper(power) - state.temper(power)
-            state = state.where(other, draw_log_uniform(ratio, generator) < ratio)
+            state = state.accept(other, power, generator)
         return state, torch.ones_like(power)
 
     def _score(self, pair: Tensor) -> State:

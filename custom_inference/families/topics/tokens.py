@@ -21,6 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.annealing.chains import draw_places, draw_proportions, draw_seed
 from custom_inference.core.annealing.estimate import Budget, Estimated, Sandwich, standard_error_of, summarise_looks
 from custom_inference.core.annealing.estimator import Estimator
 from custom_inference.core.annealing.tempering import resample
@@ -76,9 +77,7 @@ class TokenFilter(Estimator):
 
     def draw_topics(self, proportion: Tensor, generator: torch.Generator) -> Tensor:
         """Draw the topics (P,) of the tokens given proportions (N, K)."""
-        ends = (self.word * proportion[self.document]).cumsum(-1)
-        uniform = torch.rand(len(ends), 1, generator=generator, dtype=torch.float64)
-        return (uniform * ends[:, -1:] >= ends[:, :-1]).sum(-1).to(torch.int32)
+        return draw_places(self.word * proportion[self.document], (), generator).to(torch.int32)
 
     def sweep(self, topic: Tensor, generator: torch.Generator, often: Tensor | None = None) -> None:
         """Move the topics (C, P) of all chains, in place; what is drawn is added to ``often`` (P, K)."""
@@ -86,7 +85,7 @@ class TokenFilter(Estimator):
 
         often = self.word.new_empty(0, self.word.shape[1]) if often is None else often
         given = (one.numpy() for one in (topic, self.length, self.word, self.alpha, often))
-        sweep_topics(*given, _draw_seed(generator))
+        sweep_topics(*given, draw_seed(generator))
 
     def look_ahead(self, seconds: float, generator: torch.Generator) -> TokenFilter:
         """Find the expected topics of the tokens by Gibbs sampling, in about so many seconds."""
@@ -131,7 +130,7 @@ class TokenFilter(Estimator):
             np.empty((longest if draws else 0, most, 2), np.int32),
         ]
         room += [np.empty((size, longest + 1)), np.empty(size), np.empty(size), np.empty(size, np.int32)]
-        filter_tokens(*(one.numpy() for one in parts), *room, _draw_seed(generator))
+        filter_tokens(*(one.numpy() for one in parts), *room, draw_seed(generator))
         return found + self.constant, drawn
 
     def estimate(self, budget: Budget, seed: int) -> Estimated:
@@ -146,7 +145,7 @@ class TokenFilter(Estimator):
                 self.sweep(topic, generator)
             count = self._count(topic) + self.alpha
             looks.append(count / count.sum(-1, keepdim=True))
-            drawn.append(_draw_proportions(count, generator))
+            drawn.append(draw_proportions(count, generator))
         error = torch.hypot(error, self._find_missing(ahead, particles, topic, each, generator))
         return Estimated(evidence, error, self.length, runs * particles, *summarise_looks(looks, drawn))
 
@@ -168,7 +167,6 @@ class TokenFilter(Estimator):
         small as the seconds allow, the variance (N,) of a run then, and topics drawn by weight, (C, P)."""
         begin = time.perf_counter()
         ahead, few = self.look_ahead(_SHARE * budget.seconds, generator), torch.full((len(self),), _FEW)
-        ahead.rows(torch.arange(1)).run(few[:1], generator)  # compiles
         start, each = time.perf_counter(), max(1, budget.chains // _PLANNING)
         found = [ahead.run(few, generator, draws=each) for _ in range(_PLANNING)]
         now = time.perf_counter()
@@ -200,18 +198,6 @@ class TokenFilter(Estimator):
         count = torch.zeros(len(topic), *self.alpha.shape, dtype=torch.float64)
         place = (self.document * self.alpha.shape[1] + topic).long()
         return count.flatten(1).scatter_add_(1, place, torch.ones_like(place).double()).reshape(count.shape)
-
-
-def _draw_seed(generator: torch.Generator) -> Any:
-    return torch.randint(2**62, (1,), generator=generator).numpy().astype(np.uint64)
-
-
-def _draw_proportions(count: Tensor, generator: torch.Generator) -> Tensor:
-    """Draw from Dirichlet distributions with concentrations that may be 0."""
-    rng = np.random.default_rng(int(torch.randint(2**62, (1,), generator=generator)))
-    drawn = torch.from_numpy(rng.standard_gamma(count.numpy())).clamp_min(torch.finfo(torch.float64).tiny)
-    drawn = torch.where(count > 0, drawn, 0.0)
-    return drawn / drawn.sum(-1, keepdim=True)
 
 
 def token_filter(model: Model, params: Params, data: Data) -> TokenFilter | None:
