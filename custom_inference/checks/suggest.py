@@ -30,7 +30,7 @@ _WEIGHTED = ("multi", "a graph whose edges have weights")
 #: How these are left out.
 _WITHOUT = "graph(source, weight=False) leaves the weights out"
 #: Data kind -> what holds a share of the data out.
-_HELD: dict[str, Callable[[Any, float, int], Held[Any, Any]]] = {
+HELD: dict[str, Callable[[Any, float, int], Held[Any, Any]]] = {
     **{kind: partial(held_entries.hold_out_entries, baseline=one) for kind, one in held_entries.BASELINES.items()},
     "documents": held_entries.hold_out_tokens,
     "graph": held_entries.hold_out_pairs,
@@ -151,7 +151,7 @@ def suggest(
         size = (len(some), some.num_features, float(some.stored.nansum())) if table else (len(some), 0, 0.0)
         slow = tuple(name for name in names if name in _SLOW and _SLOW[name](*size))
         names = [name for name in names if name not in slow]
-    held = _HELD[found](some, share, seed)
+    held = HELD[found](some, share, seed)
     # What is held out must not be an answer that no part of the model knows of.
     sizes = {"num_categories": categories_of(data)} if found == "categories" else {}
     rows, refused, interrupted = _compare_models(names, held, num_components, seed, sizes, progress)

@@ -21,6 +21,7 @@ from custom_inference.core.registry import engines_of, presentation_of
 from custom_inference.core.result import Result
 from custom_inference.core.states import Params
 from ppl_models import CapacityError, Data, MethodError, Model
+from ppl_models.core.displays import choose_decimals
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
 from ppl_models.data.held import objects
@@ -134,12 +135,15 @@ def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.Da
     model, params, shown = fit.model, fit.globals, presentation_of(fit.model)
     values, names = shown.matrix(model, params), shown.labels_of(model, fit.column_names, fit.data)
     off, (use, columns) = shown.is_shut_off(model, params, **thresholds), describe_components(fit)
-    order = torch.argsort(use, descending=True).tolist()
-    strongest = torch.argsort(values.abs(), descending=True)[:, :top].tolist()
+    order = torch.argsort(use, descending=True, stable=True).tolist()
+    strongest = torch.argsort(values.abs(), descending=True)[:, :top]
+    # Words of topics have small probabilities: as many digits as tell them apart.
+    places = choose_decimals(values.gather(1, strongest).flatten().tolist(), least=2)
     table: dict[str, list[Any]] = {
         name: [round(float(column[i]), 4) for i in order] for name, column in columns.items()
     }
-    table["strongest"] = [", ".join(f"{names[j]} {float(values[i, j]):.2f}" for j in strongest[i]) for i in order]
+    lists = [[f"{names[j]} {float(values[i, j]):.{places}f}" for j in strongest[i].tolist()] for i in order]
+    table["strongest"] = [", ".join(one) for one in lists]
     table["shut off"] = [bool(off[i]) for i in order]
     from custom_inference.core.report_table import ReportTable  # pandas takes long to load
 
@@ -151,6 +155,18 @@ def describe_components(fit: Result) -> tuple[Tensor, dict[str, Tensor]]:
     shown = presentation_of(fit.model)
     with torch.no_grad():
         return shown.report_columns(fit.model, fit.params, fit.data, fit.transform)
+
+
+def component_order(fit: Result) -> list[int]:
+    """Return the components by how much they matter, most first: the order of reports, tables and figures.
+
+    Models without components, and programs of one's own that do not say what these do, keep the order that they have.
+    """
+    count = len(fit.component_names)
+    if not fit.model.has_components:
+        return list(range(count))
+    use = describe_components(fit)[0]
+    return torch.argsort(use, descending=True, stable=True).tolist() if len(use) == count else list(range(count))
 
 
 def recovered(found: Params, truth: Params, *, threshold: float = 0.95) -> int:

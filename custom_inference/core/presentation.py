@@ -109,4 +109,4 @@ def mean_membership(model: Model, params: Params, data: Data, mean: Tensor) -> T
 def block_labels(model: Any, features: Sequence[Any]) -> list[Any]:
     """Columns of block matrices: the blocks that a block sends to."""
     del features
-    return [f"to block {k}" for k in range(model.num_blocks)]
+    return [f"to s{k}" for k in range(model.num_blocks)]

@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 
+from custom_inference.core.evaluate import component_order, describe_components
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.correlations import graph_places, topic_precision
@@ -18,7 +19,7 @@ from custom_inference.documents.topics import proportions, shares, topic_table
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, Array, Panels, Sheet, title_width
 from ppl_models import MethodError
-from ppl_models.data.held import is_whole
+from ppl_models.data.held import is_whole, to_numpy
 
 
 def plot_topics(
@@ -38,8 +39,9 @@ def plot_topics(
     """
     vocabulary = fit.model.shapes[fit.model.component_site][-1]
     table = topic_table(fit, min(top, vocabulary), by=by)
-    names = list(dict.fromkeys(table.index.get_level_values("topic")))
-    share = dict(zip(fit.coords["component"], shares(fit), strict=True))
+    named, known = fit.coords["component"], set(table.index.get_level_values("topic"))
+    names = [named[k] for k in component_order(fit) if named[k] in known]
+    share = dict(zip(named, _shares_of_report(fit), strict=True))
     columns = columns or min(5, drawing.num_columns(len(names)))
     rows = -(-len(names) // columns)
     default = f"{type(fit.model).__name__}: top words of {len(names)} topic{'s' * (len(names) > 1)}"
@@ -73,8 +75,7 @@ def plot_documents(
     Topics by their share, the most used first. sort: documents by their strongest topic, and by how strong it is;
     otherwise in the order of the data. max_documents: show only this many, evenly spaced in that order.
     """
-    mix, share = proportions(fit), shares(fit)
-    topics = np.argsort(-share, kind="stable")
+    mix, topics = proportions(fit), component_order(fit)
     mix = mix[:, topics]
     order = np.lexsort((-mix.max(1), mix.argmax(1))) if sort else np.arange(len(mix))
     order = drawing.thin(order, max_documents)
@@ -93,8 +94,14 @@ def plot_documents(
     return sheet.finish(title, default)
 
 
+def _shares_of_report(fit: Result) -> Array:
+    """Return the shares of the topics as the report has them; where it has none, their mean proportions."""
+    columns = describe_components(fit)[1]
+    return to_numpy(columns["share"]) if "share" in columns else shares(fit)
+
+
 def _label(name: Any) -> str:
-    return f"topic {name}" if is_whole(name) else str(name)
+    return f"topic s{name}" if is_whole(name) else str(name)
 
 
 def plot_cross_validation(scores: Any, *, title: str | None = None, ax: Axes | None = None) -> Any:

@@ -103,7 +103,8 @@ class Fitting:
             raise KeyboardInterrupt
         at = Position((found.state, None if self.rows.streamed else found.locals))
         if found.scores:
-            self.details |= {"start_scores": found.scores, "agreement": f"; {found.agreement}"}
+            agreeing = {"agreeing_starts": found.agreeing, "agreement": f"; {found.agreement}"}
+            self.details |= {"start_scores": found.scores, **agreeing}
             if self._stepwise:
                 at = Position((found.state, self._statistics(engine, found.state)))
         if self.keeper is not None:

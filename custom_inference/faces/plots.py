@@ -19,14 +19,15 @@ from matplotlib.axes import Axes
 from numpy.typing import ArrayLike
 
 from custom_inference.checks.comparison_plots import plot_comparison as plot_comparison
-from custom_inference.core.evaluate import describe_components
+from custom_inference.core.evaluate import component_order, describe_components
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.documents.plots import plot_documents, plot_roles, plot_topic_graph, plot_topics
 from custom_inference.documents.time_plots import plot_shares_over_time, plot_topic_over_time, plot_words_over_time
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, Array, Panels, Sheet, title_width
-from custom_inference.graphs.plots import plot_adjacency, plot_block_graph, plot_memberships, plot_pie_graph
+from custom_inference.graphs.block_graph import plot_block_graph
+from custom_inference.graphs.plots import plot_adjacency, plot_memberships, plot_pie_graph
 from ppl_models import MethodError
 from ppl_models.core.errors import unknown_name
 
@@ -80,8 +81,9 @@ def plot_components(
 ) -> Any:
     """What each component does to the features, how much it is used, and whether it is shut off (000, Fig. 4).
 
-    A leak or bias comes last. Pictures where ``image_shape`` = (height, width) is given or the features are labelled
-    r0c0, r0c1, ...; otherwise how much each is used, and below it a heat map of the ``top`` strongest features of each.
+    Components in the order of reports; a leak or bias comes last. Pictures where ``image_shape`` = (height, width) is
+    given or the features are labelled r0c0, r0c1, ...; otherwise how much each is used, and below it a heat map of the
+    ``top`` strongest features of each.
 
     axes: one for each component and the leak or bias, or two for the heat map.
     """
@@ -172,25 +174,29 @@ def plot_elbo(fit: Result, *, title: str | None = None, ax: Axes | None = None) 
         raise MethodError(f"this fit ({fit.method_name}) has no objective trace to plot")
     late = trace[len(trace) // 2 :]
     hidden = ax is None and len(trace) >= 10 and np.ptp(trace) > 10 * np.ptp(late)
-    sheet = Sheet.grid(None, 2, 2, 9.5, 3.8) if hidden else Sheet.single(ax, 6.0, 3.8)[0]
+    ended = f"objective, last {trace[-1]:.4f} nats a row"
+    if fit.prior_term:
+        ended += f", of which the priors {fit.prior_term / len(fit.data):.4f}"
+    default = f"{type(fit.model).__name__} by {fit.method_name}: {ended}"
+    width = title_width(title or default)
+    sheet = Sheet.grid(None, 2, 2, max(9.5, width), 3.8) if hidden else Sheet.single(ax, 6.0, 3.8, title or default)[0]
     for axes, first, part in zip(sheet.panels, (0, len(trace) // 2), ("all iterations", "later half"), strict=False):
         drawing.trace(axes, np.arange(first, len(trace)) + 1, trace[first:])
         axes.set(xlabel="iteration", ylabel=f"objective per row, nats\n({fit.described_objective.partition(' = ')[0]})")
         axes.set_title(part if hidden else "", fontsize=10)
-    ended = f"objective, last {trace[-1]:.4f} nats a row"
-    if fit.prior_term:
-        ended += f", of which the priors {fit.prior_term / len(fit.data):.4f}"
-    return sheet.finish(title, f"{type(fit.model).__name__} by {fit.method_name}: {ended}")
+    return sheet.finish(title, default)
 
 
 def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None = None, ax: Axes | None = None) -> Any:
     """Posterior means of the local latents (sources, memberships, scores), rows by components.
 
-    Rows with the same code lie together: they are ordered by the code, the most used source first.
+    Rows with the same code lie together: they are ordered by the code, sources in the order of reports.
     max_rows: show only this many, evenly spaced in that order.
     """
     mean = fit.posterior.mean.detach().cpu().numpy()
-    by_use = np.argsort(-np.abs(mean).sum(0))
+    first = len(fit.model.before_components)
+    by_use = np.array([*range(first), *(first + k for k in component_order(fit))])
+    by_use = by_use if len(by_use) == mean.shape[1] else np.argsort(-np.abs(mean).sum(0))
     bits = mean[:, by_use] > (0.5 if mean.min() >= 0 else 0.0)
     # lexsort takes its most significant key last; within a code, rows of similar certainty lie together.
     order = drawing.thin(np.lexsort((-mean.sum(1), *(~bits).T[::-1])), max_rows)
@@ -201,7 +207,7 @@ def plot_source(fit: Result, *, max_rows: int | None = None, title: str | None =
     rows = [fit.coords[row][n] for n in order] if labelled else None
     labels = fit.local_names
     image = drawing.heat_map(axes, mean[order][:, by_use], rows, [labels[i] for i in by_use], top=1.0)
-    axes.set_xlabel("component, most used first")
+    axes.set_xlabel("component, in the order of the report")
     axes.set_ylabel(row if labelled else f"{len(order)} {row}s, ordered by their {fit.model.local_site}s")
     drawing.scale(image, axes, presentation_of(fit.model).local)
     return sheet.finish(title, default)
@@ -232,13 +238,15 @@ class _Components:
         if missing:
             raise MethodError(f"{type(model).__name__} has no {missing[0]}: this plot is for component models")
         name, use = next(iter(describe_components(fit)[1].items()))
+        order = component_order(fit)
+        matrix = shown.matrix(model, params)[order]
         return cls(
-            matrix=torch.cat([shown.matrix(model, params), *(params[site][None] for site in baseline)]).numpy(),
+            matrix=torch.cat([matrix, *(params[site][None] for site in baseline)]).numpy(),
             baseline=baseline,
-            use=use.detach().cpu().numpy(),
-            use_name="π" if name == "prior" else name,
-            off=shown.is_shut_off(model, params).numpy(),
-            labels=fit.component_names,
+            use=use.detach().cpu().numpy()[order],
+            use_name=name,
+            off=shown.is_shut_off(model, params).numpy()[order],
+            labels=[fit.component_names[k] for k in order],
             features=shown.labels_of(model, fit.column_names, fit.data),
             meaning=shown.value,
         )

@@ -1,4 +1,4 @@
-"""Figures of graph models: the adjacency matrix by blocks, memberships, pies at the nodes, arrows between blocks."""
+"""Figures of graph models: the adjacency matrix by blocks, memberships, pies at the nodes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch, Wedge
 
+from custom_inference.core.evaluate import component_order
 from custom_inference.core.registry import presentation_of
 from custom_inference.core.result import Result
 from custom_inference.faces import drawing
 from custom_inference.faces.drawing import INK, MUTED, Array, Sheet
-from custom_inference.graphs.blocks import graph_of, matrix_of, pair_counts
+from custom_inference.graphs.blocks import graph_of
 from ppl_models import GraphData, MethodError
 from ppl_models.data.held import to_numpy
 
@@ -27,12 +28,12 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     """The adjacency matrix with its nodes ordered by their blocks, and lines between blocks (002, Fig. 27.19b).
 
     Edges are points, so that large graphs cost their edges; hidden dyads are grey crosses where nodes are named.
-    order: "block" (the largest block first; within, the surest nodes first) or "data".
+    order: "block" (in the order of the report; within, the surest nodes first) or "data".
     """
     graph, mean = graph_of(fit), to_numpy(fit.posterior.mean)
     if order not in ("block", "data"):
         raise MethodError(f"order = {order!r}, expected 'block' or 'data'")
-    by_size, rank, nodes = _by_block(mean)
+    by_size, rank, nodes = _by_block(fit, mean)
     nodes = nodes if order == "block" else np.arange(len(graph))
     place = np.argsort(nodes)
     size, named = len(graph), len(graph) <= NAMED
@@ -55,16 +56,16 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     elif order == "block":
         found = np.unique(rank)
         middle = [float(np.flatnonzero(rank[nodes] == k).mean()) for k in found]
-        names = [f"{fit.coords['component'][by_size[k]]}" for k in found]
+        names = [fit.component_names[by_size[k]] for k in found]
         for axis in (axes.xaxis, axes.yaxis):  # the name of a block at its middle
             axis.set_ticks(middle, names, fontsize=8)
             axis.set_label_text(axis.get_label_text() + ", by block")
     return sheet.result
 
 
-def _by_block(mean: Array) -> tuple[Array, Array, Array]:
-    """The blocks, the largest first; of every node the place of its block among them; the nodes in that order."""
-    by_size = np.argsort(-mean.sum(0), kind="stable")
+def _by_block(fit: Result, mean: Array) -> tuple[Array, Array, Array]:
+    """The blocks in the order of reports; of every node the place of its block among them; the nodes in that order."""
+    by_size = np.array(component_order(fit))
     rank = np.argsort(by_size)[mean.argmax(1)]
     return by_size, rank, np.lexsort((-mean.max(1), rank))
 
@@ -95,12 +96,12 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
     """
     graph, mean = graph_of(fit), to_numpy(fit.posterior.mean)
     default = f"{type(fit.model).__name__}: {presentation_of(fit.model).local} of {len(graph)} nodes"
-    blocks = [f"block {name}" for name in fit.coords["component"]]
+    blocks = [f"block {name}" for name in fit.component_names]
     if mean.shape[1] == 3:
         sheet, axes = Sheet.single(ax, 7.0, 6.0, title or default)
         _triangle(axes, mean, graph.names if len(graph) <= NAMED else [], blocks)
         return sheet.finish(title, default)
-    by_size, _, nodes = _by_block(mean)
+    by_size, _, nodes = _by_block(fit, mean)
     nodes = drawing.thin(nodes, max_nodes)
     named = len(nodes) <= NAMED
     sheet, axes = Sheet.single(ax, max(6.0, 1.6 + 0.2 * len(nodes) if named else 9.0), 3.8, title or default)
@@ -194,9 +195,10 @@ def plot_pie_graph(
             axes.annotate(name, (x, y - radius), (0, -2), textcoords="offset points", ha="center", va="top", fontsize=7)
     axes.set(xlim=(-0.07, 1.07), ylim=(-0.07, 1.07), aspect="equal")
     axes.set_axis_off()
-    names = [f"block {name}" for name in fit.coords["component"]]
+    order = component_order(fit)
+    names = [f"block {fit.component_names[k]}" for k in order]
     if len(names) <= 20:
-        marks = [Line2D([], [], marker="o", linestyle="", color=colour, markersize=8) for colour in colours]
+        marks = [Line2D([], [], marker="o", linestyle="", color=colours[k], markersize=8) for k in order]
         axes.legend(marks, names, frameon=False, fontsize=8, loc="upper right")
     return sheet.finish(title, default)
 
@@ -209,70 +211,6 @@ def _pie(axes: Axes, centre: tuple[float, float], radius: float, shares: Array, 
             axes.add_patch(wedge)
         start += 360 * float(share)
     axes.add_patch(Wedge(centre, radius, 0, 360, facecolor="none", edgecolor="white", linewidth=0.6, zorder=4))
-
-
-def plot_block_graph(fit: Result, *, above: float = 1.0, title: str | None = None, ax: Axes | None = None) -> Any:
-    """The abstract graph between blocks (002, Fig. 27.20): arrows as wide as the probability of an edge is high.
-
-    Discs are as large as the blocks, and their border is as wide as an arrow to themselves would be. above: pairs of
-    blocks are joined where the probability (or rate) exceeds this many times that of the whole graph.
-    """
-    graph, mean = graph_of(fit), to_numpy(fit.posterior.mean)
-    eta = to_numpy(matrix_of(fit))
-    edges, dyads, _ = pair_counts(fit.model, graph, fit.posterior.mean).once(graph.directed)
-    overall = float(edges.sum() / dyads.sum())
-    size, used = len(eta), np.flatnonzero(mean.sum(0) >= 0.5)
-    angle = math.pi / 2 - 2 * math.pi * np.arange(size) / max(len(used), 1)
-    at = np.zeros((size, 2))
-    at[used] = np.stack([np.cos(angle[: len(used)]), np.sin(angle[: len(used)])], axis=1) * (len(used) > 1)
-    radius = 0.08 + 0.16 * np.sqrt(mean.sum(0) / mean.sum(0).max())
-    default = f"{type(fit.model).__name__}: edges between {len(used)} blocks"
-    (sheet, axes), colours = Sheet.single(ax, 6.2, 6.0, title or default), colours_of(size)
-    small = 1.0 if ax is None else min(1.0, min(drawing.extent(axes)) / 5.0)
-    shown = eta > above * overall
-    widest = eta[shown].max() if shown.any() else 1.0
-    for a in used:
-        for b in used:
-            if a != b and shown[a, b] and (graph.directed or a < b):
-                _arrow(axes, small, (at[a], at[b]), (radius[a], radius[b]), eta[a, b], widest, graph.directed)
-    for k in used:
-        line = small * (1.0 + 5 * eta[k, k] / widest) if shown[k, k] else 0.6
-        disc = Wedge(tuple(at[k]), radius[k], 0, 360, facecolor=colours[k], edgecolor="black", linewidth=line, zorder=3)
-        axes.add_patch(disc)
-        within = f"\nwithin {eta[k, k]:.2g}" if shown[k, k] else ""
-        label = f"{fit.coords['component'][k]}\n{mean[:, k].sum():.0f} nodes{within}"
-        axes.annotate(label, at[k], ha="center", va="center", fontsize=8 * small, zorder=4)
-    axes.set(xlim=(-1.45, 1.45), ylim=(-1.4, 1.4), aspect="equal")
-    axes.set_axis_off()
-    joined = f"joined where {presentation_of(fit.model).value} > {above * overall:.2g}"
-    middle: Any = {"xycoords": "axes fraction", "ha": "center", "va": "bottom"}
-    axes.annotate(joined, (0.5, 0.0), fontsize=8, color=MUTED, **middle)
-    return sheet.finish(title, default)
-
-
-def _arrow(
-    axes: Axes, small: float, ends: tuple[Array, Array], radii: tuple[float, float], value: float, widest: float,
-    directed: bool,
-) -> None:  # fmt: skip
-    """An arrow from disc to disc, bent so that the one back does not cover it; its value beside it.
-
-    small: of the size that axes of a figure of their own have. radii: of the discs at the ends.
-    """
-    (one, other), (near, far) = ends, radii
-    bend = 0.14 if directed else 0.0
-    points = 72 * 5.0 * small / 2.9  # of a unit of the axes
-    arrow: Any = {"arrowstyle": "-|>" if directed else "-", "mutation_scale": 14 * small, "color": INK, "alpha": 0.85}
-    curve = FancyArrowPatch(
-        tuple(one), tuple(other), connectionstyle=f"arc3,rad={bend}", shrinkA=near * points, shrinkB=far * points,
-        linewidth=small * (0.8 + 4 * value / widest), **arrow,
-    )  # fmt: skip
-    axes.add_patch(curve)
-    along = other - one
-    # The middle of the curve lies half of the bend beside the line; the text a little further out.
-    side = np.array([along[1], -along[0]])
-    length = max(float(np.hypot(*along)), 1e-9)
-    middle = one + 0.42 * along + side * bend / 2 + side / length * 0.07
-    axes.annotate(f"{value:.2g}", (middle[0], middle[1]), ha="center", va="center", fontsize=8 * small, color=INK)
 
 
 def colours_of(count: int) -> Array:

@@ -6,8 +6,10 @@ Whatever comes from users is text in them, never markup.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 from ppl_models.core.errors import is_real
@@ -61,10 +63,38 @@ def facts(values: Mapping[str, Any]) -> str:
 def table(frame: pd.DataFrame, *, index: bool = True) -> str:
     """A frame, of which many rows or columns are left out in the middle."""
     named = frame.rename(index=shorten, columns=shorten)
+    for place, kind in enumerate(named.dtypes):
+        if kind.kind == "f":
+            named.isetitem(place, pd.Series(write_numbers(named.iloc[:, place]), index=named.index, dtype=object))
     with pd.option_context("display.max_colwidth", _WIDEST):
-        return named.to_html(
-            border=0, index=index, max_rows=ROWS, max_cols=ROWS, na_rep="", float_format=lambda value: f"{value:.4g}"
-        )
+        return named.to_html(border=0, index=index, max_rows=ROWS, max_cols=ROWS, na_rep="")
+
+
+def write_numbers(values: Iterable[float], *, least: int = 0) -> list[str]:
+    """Write numbers that stand together with as many decimals each as :func:`choose_decimals` says; "" for NaN."""
+    numbers = [float(value) for value in values]
+    places = choose_decimals(numbers, least=least)
+    return ["" if math.isnan(value) else f"{value:.{places}f}" for value in numbers]
+
+
+def choose_decimals(values: Iterable[float], *, least: int = 0) -> int:
+    """Return how many decimals tell numbers apart that stand together: two digits of the smallest at least (of those
+    that are no less than a hundredth of the largest), three of the largest from 1 on, and more where different ones
+    would look the same.
+
+    Differences of less than a thousandth of their range are none; more than eight decimals are never shown.
+    """
+    known = sorted({float(value) for value in values if math.isfinite(value)})
+    largest = max(map(abs, known), default=0.0)
+    if largest == 0 or all(value == round(value) for value in known):
+        return least
+    smallest = min(abs(value) for value in known if abs(value) >= largest / 100)
+    needed = [least, 1 - math.floor(math.log10(smallest)), 2 - math.floor(math.log10(largest)) if largest >= 1 else 0]
+    visible = max(known[-1] - known[0], largest / 10) / 1000
+    gaps = [high - low for low, high in pairwise(known) if high - low > visible]
+    if gaps:
+        needed.append(math.ceil(-math.log10(min(gaps))))
+    return min(8, max(needed))
 
 
 def fold(summary: str, *parts: str) -> str:

@@ -95,7 +95,9 @@ def test_bars_are_the_probabilities_of_the_top_words():
     figure = made().plot("topics", top=4)
     drawn(figure)
     panels = [axes for axes in figure.axes if axes.patches]
-    assert [axes.get_title() for axes in panels] == [f"topic {k}  share {shares(made())[k]:.3f}" for k in (1, 0)]
+    assert [axes.get_title() for axes in panels] == [
+        f"topic s{k}  share {made().report()['share'][k]:.3f}" for k in (1, 0)
+    ]
     assert [bar.get_width() for bar in panels[0].patches] == [0.35, 0.3, 0.28, 0.05]
     assert [text.get_text() for text in panels[1].get_yticklabels()] == ["bank", "river", "stream", "loan"]
     assert panels[0].get_xlim() == panels[1].get_xlim()
@@ -108,7 +110,7 @@ def test_the_heat_map_has_documents_by_topics_with_labels():
     figure = made().plot("documents")
     drawn(figure)
     axes = figure.axes[0]
-    assert [text.get_text() for text in axes.get_xticklabels()] == ["topic 1", "topic 0"]
+    assert [text.get_text() for text in axes.get_xticklabels()] == ["topic s1", "topic s0"]
     # Ordered by strongest topic: credit .8, savings .7, blank .5 of the first, then canoe.
     assert [text.get_text() for text in axes.get_yticklabels()] == ["credit", "savings", "blank", "canoe"]
     np.testing.assert_allclose(axes.images[0].get_array(), MIX[[1, 3, 2, 0]][:, ::-1])

@@ -252,7 +252,7 @@ def test_checks_show_their_verdict_table_and_picture():
     page = shown(results.left_out())
     assert set(repr(results.left_out()).splitlines()) <= set(page.text) and page.pictures == 1
     page = shown(results.comparison())
-    assert {"Exact", "0.02"} <= set(page.text) and page.pictures == 1
+    assert {"Exact", "0.020"} <= set(page.text) and page.pictures == 1
     page = shown(results.folds())
     assert "Cross-validation of LDA: best with 3 topics" in page and page.pictures == 1
 

@@ -15,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
+from custom_inference.core.evaluate import component_order
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import BernoulliPosterior
@@ -108,8 +109,9 @@ def test_pictures_have_a_panel_for_every_component_and_the_leak_last(num_compone
     assert len(panels) == num_components + 1
     assert panels[-1].get_title() == "leak"
     assert "shut off" in panels[num_components - 1].get_title()
-    assert f"π = {float(fit.params['source_prior'][0]):.3f}" in panels[0].get_title()
-    np.testing.assert_allclose(panels[0].images[0].get_array(), fit.params["loading"][0].reshape(8, 8))
+    first = component_order(fit)[0]
+    assert f"prior = {float(fit.params['source_prior'][first]):.3f}" in panels[0].get_title()
+    np.testing.assert_allclose(panels[0].images[0].get_array(), fit.params["loading"][first].reshape(8, 8))
     assert overlapping(figure) == []
 
 

@@ -1,13 +1,19 @@
 """Figures and the command line's output of graph models."""
 
+import itertools
+
 import numpy as np
 import pandas as pd
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.patches import Wedge
 
+from custom_inference.core.evaluate import component_order
 from custom_inference.faces.command_line import output as _cli_output
 from custom_inference.faces.command_line.run import _read
 from custom_inference.faces.command_line.source import Source
+from custom_inference.graphs.block_graph import _choose_level
 from ppl_models import MMSB, NOCA, SBM, CovariateSBM, DataError, GraphData, MethodError, datasets
 from tests.support.fits import given_graph, one_hot
 
@@ -65,6 +71,28 @@ def test_arrows_of_the_ring(ring):
     axes = ring.plot("blocks").axes[0]
     numbers = [text.get_text() for text in axes.texts]
     assert numbers.count("0.8") == 4 and sum("nodes" in text for text in numbers) == 4
+
+
+def test_names_of_blocks_are_written_outside_of_discs_and_arrows(ring, mixed):
+    for fit in (ring, mixed):
+        axes = fit.plot("blocks").axes[0]
+        discs = [patch for patch in axes.patches if isinstance(patch, Wedge)]
+        names = [text for text in axes.texts if text.get_text().startswith("block s")]
+        order = [f"block {fit.component_names[k]}" for k in component_order(fit)]
+        assert [text.get_text().partition("\n")[0] for text in names] == [name for name in order if name in {
+            text.get_text().partition("\n")[0] for text in names}]  # fmt: skip
+        FigureCanvasAgg(axes.figure).draw()
+        boxes = [one.get_window_extent() for one in [*discs, *names]]
+        assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+        assert ("at the tail to the one at the head" in axes.texts[-1].get_text()) == fit.data.directed
+
+
+def test_pairs_of_blocks_are_joined_where_none_is_above_the_whole_graph():
+    """Of blocks that keep to themselves no pair is: the strongest are joined all the same."""
+    eta = np.array([[0.8, 0.1, 0.02], [0.03, 0.9, 0.05], [0.01, 0.04, 0.7]])
+    level = _choose_level(eta, 0.3, None)
+    assert [tuple(pair) for pair in np.argwhere((eta > level) & ~np.eye(3, dtype=bool))] == [(0, 1), (1, 2), (2, 1)]
+    assert _choose_level(eta, 0.3, 1.0) == 0.3 and _choose_level(eta, 0.01, None) == 0.01
 
 
 def test_refused_figures(ring):

@@ -139,14 +139,14 @@ def choose(
         raise MethodError("no numbers of components to choose from, expected some, such as range(1, 7)")
     for size in sizes:
         require_whole("num_components", size, 1)
-    models = {str(size): _with_components(model, size, x) for size in sizes}
+    models = {str(size): with_components(model, size, x) for size in sizes}
     found = compare_models(
         models, x, criteria=criteria, folds=folds, seed=seed, seconds=seconds, mask=mask, progress=progress, **others
     )
     return Choice(**vars(found))
 
 
-def _with_components(model: Model | type[Model] | str, size: int, x: Source) -> Model:
+def with_components(model: Model | type[Model] | str, size: int, x: Source) -> Model:
     """The model with so many components."""
     if is_text(model) and str(model).lower() not in MODELS:
         raise MethodError(unknown_name("model", str(model), MODELS))

@@ -1,6 +1,7 @@
 """The options that commands of ``ppl`` share. Nothing here loads torch: help and errors in options must not wait."""
 
 import inspect
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -54,6 +55,7 @@ _KIND = (
 _MODELS = "models, separated by commas  [default: all that read such data and need nothing beside]"
 _SIZES = "numbers of components: 2-8, or 2,4,8"
 _CRITERIA = "heldout, loo, evidence, bic, separated by commas"
+_NEIGHBOURS = "do not compare the fit with fits of one component fewer and one more, which long fits never are"
 _TEXT = "documents: the column of FILE, a table, that holds their texts"
 
 
@@ -96,6 +98,7 @@ class FitOptions:
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)] = None
     processes: Annotated[int | None, typer.Option(min=1, metavar="P", help=_PROCESSES)] = None
     block_rows: Annotated[int | None, typer.Option(min=1, metavar="N", help=_BLOCKS)] = None
+    no_compare: Annotated[bool, typer.Option("--no-compare", help=_NEIGHBOURS)] = False
     json: Json = None
     no_progress: NoProgress = False
 
@@ -143,6 +146,28 @@ class SuggestOptions:
     source: SourceOptions
     json: Json = None
     no_progress: NoProgress = False
+
+
+def spell_command(command: str, options: FitOptions | ChooseOptions) -> str:
+    """Return the line of a shell that gives a command these options; those that are as by default are left out."""
+    words, last = ["ppl", command], []
+    for holder in (options, options.source):
+        for name, parameter in inspect.signature(type(holder), eval_str=True).parameters.items():
+            value = getattr(holder, name)
+            if name == "source" or value == parameter.default:
+                continue
+            meta = parameter.annotation.__metadata__[0]
+            known = [str(one) for one in (meta.default, *(meta.param_decls or ()))]  # typer keeps the first as default
+            names = [one for one in known if one.startswith("--")] or [f"--{name.replace('_', '-')}"]
+            names += [one for one in known if one.startswith("-") and not one.startswith("--")]
+            if type(meta) is typer.models.ArgumentInfo:
+                words.append(str(value))
+            elif value is True or value is False:
+                last.append(names[0].split("/")[0 if value else -1])
+            else:
+                each = value if type(value) is list else [value]
+                last += [text for one in each for text in (min(names, key=len), str(one))]
+    return shlex.join([*words, *last])
 
 
 def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:

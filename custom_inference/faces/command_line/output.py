@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 import json as json_module
 import math
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,19 @@ from matplotlib.figure import Figure
 from custom_inference.checks.compare import Comparison
 from custom_inference.checks.suggest import Suggestion
 from custom_inference.core import evaluate
-from custom_inference.core.diagnostics import describe_draws
 from custom_inference.core.engine import POINT
 from custom_inference.core.evaluate import score
 from custom_inference.core.fit import Fit
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.registry import presentation_of
+from custom_inference.faces import distributed
 from custom_inference.faces.command_line.files import Files
+from custom_inference.faces.command_line.options import ChooseOptions, FitOptions, spell_command
+from custom_inference.faces.command_line.report.components import describe_globals, name_best_rows
+from custom_inference.faces.command_line.report.facts import Occasion, describe_data
+from custom_inference.faces.command_line.report.neighbours import Neighbours, compare_neighbours
+from custom_inference.faces.command_line.report.write import in_plain_text, say_in_short
+from custom_inference.faces.command_line.report.write import write_report as write_page
 from custom_inference.faces.command_line.words import in_words_of_commands
 from ppl_models import Data, FileFormatError, GraphData, ModelError, RowBlocks
 from ppl_models.core import displays
@@ -82,13 +88,14 @@ def write_table(table: pd.DataFrame, path: Path, **settings: Any) -> None:
 
 def write_memberships(fit: Fit, blocks: RowBlocks, path: Path) -> None:
     """The posterior means of all rows, block by block; rows without labels are known by their number."""
-    names, start = fit.component_names, 0
+    names, start = fit.local_names, 0
     with write_atomically(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         for block in blocks:
             values = np.asarray(fit.transform(block))
             labels = labels_of(list(block.index)) if is_pandas(block, "DataFrame") else None
             index = pd.Index(labels or range(start, start + len(values)), name="row")
-            pd.DataFrame(values, index, names).to_csv(file, header=start == 0, float_format="%.6g")
+            table = order_columns(fit, pd.DataFrame(values, index, names))
+            table.to_csv(file, header=start == 0, float_format="%.6g")
             start += len(values)
 
 
@@ -114,7 +121,7 @@ def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Callable
 def tables(fit: Fit, *, top: int) -> dict[str, Callable[[], pd.DataFrame]]:
     """summary: every global; components: the report; loading: with labels; membership: posterior means of the rows."""
     return {
-        "summary": partial(_summary, fit),
+        "summary": partial(describe_globals, fit),
         "components": partial(report, fit, top=top),
         "loading": partial(_loading, fit),
         "membership": partial(_membership, fit),
@@ -125,6 +132,7 @@ def _loading(fit: Fit) -> pd.DataFrame:
     model, shown = fit.model, presentation_of(fit.model)
     labels = shown.labels_of(model, fit.column_names, fit.data)
     loading = pd.DataFrame(to_numpy(shown.matrix(model, fit.params)), fit.component_names, labels)
+    loading = loading.iloc[evaluate.component_order(fit)]
     if shown.baseline is not None:
         loading.loc[shown.baseline] = to_numpy(fit.params[shown.baseline])
     return loading.rename_axis("component")
@@ -132,22 +140,14 @@ def _loading(fit: Fit) -> pd.DataFrame:
 
 def _membership(fit: Fit) -> pd.DataFrame:
     rows = pd.Index(fit.coords[fit.model.row_axis], name="row")
-    return pd.DataFrame(to_numpy(fit.transform()), rows, fit.local_names)
+    return order_columns(fit, pd.DataFrame(to_numpy(fit.transform()), rows, fit.local_names))
 
 
-def _summary(fit: Fit) -> pd.DataFrame:
-    """Every entry of the globals by its name: what their draws say of it; of a point estimate the value alone."""
-    parts = []
-    for site, value in fit.globals.items():
-        labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
-        names = [f"{site}[{', '.join(key)}]" if key else site for key in itertools.product(*labels)]
-        if fit.draws is None:
-            columns = {"estimate": to_numpy(value).ravel()}
-        else:
-            described = describe_draws(to_numpy(fit.draws[site]))
-            columns = {name: numbers.ravel() for name, numbers in described.items()}
-        parts.append(pd.DataFrame(columns, names))
-    return pd.concat(parts)
+def order_columns(fit: Fit, memberships: pd.DataFrame) -> pd.DataFrame:
+    """Put the columns of memberships, one for each entry of a row's main latent, in the order of the report."""
+    first = len(fit.model.before_components)
+    order = [*range(first), *(first + k for k in evaluate.component_order(fit))]
+    return memberships.iloc[:, order] if len(order) == memberships.shape[1] else memberships
 
 
 def report(fit: Fit, *, top: int) -> pd.DataFrame:
@@ -186,32 +186,23 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
     }
 
 
-def write_page(fit: Fit, summary: dict[str, Any], files: dict[str, str], path: Path) -> None:
-    """report.html: how the fit ended, its scores, and what there is of components, figures and globals, on one page."""
-    name, (objective, value) = type(fit.model).__name__, objective_line(fit)
-    scores = {
-        "status": fit.status,
-        objective: value if len(fit.elbo) else None,
-        "log-likelihood per row": f"{summary['log_likelihood_per_row']:.4f} ({summary['log_likelihood_bound']})",
-        "BIC": f"{summary['bic']:.1f}",
-        "seed": fit.seed,
-    }
-    pictures: list[str] = []
-    for key, picture in files.items():
-        if key.endswith("_figure"):
-            shown = displays.picture(Path(picture).read_bytes(), key)
-            pictures += [displays.heading(key.removesuffix("_figure")), shown]
-    read = {key: pd.read_csv(files[key], index_col=0) for key in ("components", "summary") if key in files}
-    parts = [displays.facts(scores)]
-    if "components" in read:
-        parts += [displays.heading("components"), displays.table(read["components"])]
-    parts += pictures
-    if "summary" in read:
-        title = f"globals ({len(read['summary'])} numbers, all in summary.csv)"
-        parts.append(displays.fold(title, displays.table(read["summary"])))
-    parts.append(displays.fold("model", displays.of_model(fit.model)))
-    title = f"{name} fitted to {len(fit.data)} {fit.model.row_axis}s by {fit.method_name}"
-    write_text(path, displays.page(title, *parts))
+def write_report(fit: Fit, options: FitOptions, blocks: RowBlocks | None, files: Files) -> Occasion:
+    """Write report.html, with what only the command knows, which is returned; comparing costs further fits."""
+    size = fit.model.sizes.get("component", 0)
+    sizes = f"{max(1, size - 1)}-{size + 1}"
+    choose = ChooseOptions(model=options.model, sizes=sizes, seed=options.seed, source=options.source)
+    if options.no_compare:
+        compared: Neighbours | str = "--no-compare was given"
+    elif blocks is not None or fit.interrupted or distributed.in_group() or options.processes is not None:
+        compared = "of fits that were interrupted, read block by block, or made in several processes it is not done"
+    else:
+        compared = compare_neighbours(fit, partial(print, file=sys.stderr))
+    num_rows = None if blocks is None else len(blocks)
+    command, ahead = spell_command("fit", options), None if options.model == "irm" else spell_command("choose", choose)
+    occasion = Occasion(str(options.source.file), command, ahead, num_rows, compared, files.written)
+    with files.writing("report", "report.html") as path:
+        write_page(fit, path, occasion, top=options.top)
+    return occasion
 
 
 def write_json(path: Path | None, payload: dict[str, Any]) -> None:
@@ -234,13 +225,17 @@ def of_comparison(comparison: Comparison) -> dict[str, Any]:
     return {"table": lines, "refused": comparison.refused, "no_exact": comparison.no_exact or None}
 
 
-def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
-    """The component report and the scores."""
+def print_fit(fit: Fit, summary: dict[str, Any], known: Occasion) -> None:
+    """The component report and the scores; how it ended and what it is worth; the files that were written."""
     data, size = fit.data, f"{summary['num_rows']} rows x {summary['num_features']} features"
     is_graph = fit.model.is_graph
     if is_graph:
         size = f"{len(data)} nodes, {cast(GraphData, data).num_edges} edges"
     print(f"{type(fit.model).__name__} fitted to {size} by {fit.method_name}")
+    facts = describe_data(fit, known.num_rows)
+    print(
+        "; ".join(f"{name}: {facts[name]}" for name in ("tokens", "ratings", "density", "missing") if facts.get(name))
+    )
     print(f"status: {fit.status}")
     if len(fit.elbo):
         print(": ".join(objective_line(fit)))
@@ -250,12 +245,24 @@ def print_fit(fit: Fit, summary: dict[str, Any], out: Path) -> None:
     each = summary["log_likelihood_per_row"]
     value = f"log-likelihood: {each * len(data):.2f}" if is_graph else f"log-likelihood per row: {each:.4f}"
     print(f"{value}{exact}    BIC: {summary['bic']:.1f}{plugin}{part}\n")
-    width = max(len(str(line["component"])) for line in summary["components"])
-    for line in summary["components"]:
+    lines, best = summary["components"], name_best_rows(fit)
+    width = max(len(str(line["component"])) for line in lines)
+    name = next(column for column in lines[0] if column != "component")
+    values = displays.write_numbers([line[name] for line in lines], least=3)
+    for line, number in zip(lines, values, strict=True):
         off = "  (shut off)" if line["shut off"] else ""
-        name = next(column for column in line if column != "component")
-        print(f"{line['component']:<{width}}  {name} {line[name]:.3f}  {line['strongest']}{off}")
-    print(f"\nwritten to {out}/: report.html, fit.safetensors, posterior.nc, CSV tables and PNG figures")
+        print(f"{line['component']:<{width}}  {name} {number}  {line['strongest']}{off}")
+        if str(line["component"]) in best:
+            print(f"{'':<{width}}  best {fit.model.row_axis}s: {best[str(line['component'])]}")
+    print("\n" + "\n".join(in_plain_text(say_in_short(fit, known))))
+    print_written(known.written)
+
+
+def print_written(written: dict[str, str]) -> None:
+    """Name the files that were written, those to look at first."""
+    names = sorted((Path(path).name for path in written.values()), key=lambda name: (name != "report.html", name))
+    if names:
+        print(f"\nwritten to {Path(next(iter(written.values()))).parent}/: {', '.join(names)}")
 
 
 def print_suggestion(found: Suggestion) -> None:

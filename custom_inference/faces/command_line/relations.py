@@ -7,13 +7,16 @@ from typing import Any
 
 from custom_inference.faces.command_line import output
 from custom_inference.faces.command_line.files import Files
-from custom_inference.faces.command_line.options import FitOptions
+from custom_inference.faces.command_line.options import FitOptions, spell_command
+from custom_inference.faces.command_line.report.facts import Occasion
+from custom_inference.faces.command_line.report.relations import write_relation_report
 from custom_inference.faces.command_line.source import Source
 from custom_inference.methods import resolve_method
 from ppl_models import IRM, MethodError
 
 #: Options of a fit that say something of relations.
-_TAKEN = ("model", "components", "method", "seed", "out", "source", "settings", "json", "no_progress", "top")
+_TAKEN = {"model", "components", "method", "seed", "out", "source", "settings", "json", "no_progress", "top"}
+_TAKEN |= {"no_compare"}  # fits of other numbers of clusters are never made: the data choose it
 
 
 def fit(options: FitOptions, settings: dict[str, Any]) -> bool:
@@ -46,9 +49,12 @@ def fit(options: FitOptions, settings: dict[str, Any]) -> bool:
         if len(types) in (2, 3):
             with files.writing(f"{name}_figure", f"{name}.png") as path:
                 output.save_figure(found.plot("relations", relation=name), path)
+    with files.writing("report", "report.html") as path:
+        occasion = Occasion(str(file), spell_command("fit", options), written=files.written)
+        write_relation_report(found, path, occasion, top=options.top)
     print(found)
     print(report.to_string(index=False, max_colwidth=80))
-    print(f"written to {out}")
+    output.print_written(files.written)
     summary = {"log_joint": float(found.elbo[-1]), "status": found.status, "interrupted": found.interrupted}
     summary["clusters"] = {t: found.num_clusters(t) for t in model.types}
     output.write_json(options.json, {"model": "irm", "file": str(file), **summary, "files": files.written})

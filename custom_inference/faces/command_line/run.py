@@ -176,13 +176,12 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
         return False
     files = output.write_fit(result, out, image_shape=image_shape, top=options.top)
     summary = output.summarise(result, top=options.top)
-    with files.writing("report", "report.html") as path:
-        output.write_page(result, summary, files.written, path)
     if blocks is not None:
         with files.writing("membership", "membership.csv") as path:
             output.write_memberships(result, blocks, path)
         summary |= {"num_rows": len(blocks), "scored_rows": len(result.data)}
-    output.print_fit(result, summary, out)
+    occasion = output.write_report(result, replace(options, model=name), blocks, files)
+    output.print_fit(result, summary, occasion)
     output.write_json(options.json, {"model": name, "file": str(file), **summary, "files": files.written})
     files.require_all()
     return summary["interrupted"]

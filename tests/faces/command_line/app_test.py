@@ -15,6 +15,7 @@ import torch
 import xarray as xr
 from typer.testing import CliRunner
 
+from custom_inference.core.evaluate import component_order
 from custom_inference.core.fit import Fit
 from custom_inference.faces.command_line import demo as _demo
 from custom_inference.faces.command_line import output as _cli_output
@@ -91,9 +92,11 @@ def test_fit_reads_every_format_with_labels_and_writes_everything(kind, frame, t
     assert fit.data.coords == {"row": ROWS, "feature": NAMES}
     membership = pd.read_csv(out / "membership.csv", index_col="row")
     assert membership.index.tolist() == ROWS
-    assert membership.columns.tolist() == ["s0", "s1", "s2"]
-    np.testing.assert_allclose(membership, fit.transform(), atol=1e-5)
+    order = pd.read_csv(out / "components.csv", index_col="component").index.tolist()
+    assert membership.columns.tolist() == order == [f"s{k}" for k in component_order(fit)]
+    np.testing.assert_allclose(membership[fit.component_names], fit.transform(), atol=1e-5)
     loading = pd.read_csv(out / "loading.csv", index_col="component")
+    assert loading.index.tolist() == [*order, "leak"]
     assert loading.columns.tolist() == NAMES
     np.testing.assert_allclose(loading.loc["leak"], fit.params["leak"], atol=1e-5)
     summary = pd.read_csv(out / "summary.csv", index_col=0)
@@ -158,7 +161,7 @@ def test_a_part_of_the_output_that_fails_costs_none_of_the_others(csv, tmp_path,
     plot = Fit.plot
     monkeypatch.setattr(Fit, "to_arviz", fail)
     monkeypatch.setattr(Fit, "plot", fail)
-    monkeypatch.setattr(_cli_output, "_summary", lambda fit: fit.no_such_name)
+    monkeypatch.setattr(_cli_output, "describe_globals", lambda fit: fit.no_such_name)
     report = tmp_path / "report.json"
     result = ppl("fit", "noca", csv, "-k", 2, *QUICK, "--out", tmp_path / "out", "--json", report)
     missing = {"posterior.nc", "summary.csv", "source.png"}

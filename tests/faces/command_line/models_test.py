@@ -14,6 +14,8 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.registry import presentation_of
 from custom_inference.faces.command_line.app import app
+from custom_inference.faces.command_line.report.legend import PLAIN, find_entry
+from custom_inference.faces.command_line.report.page import find_headings
 from custom_inference.methods import methods_for
 from ppl_models import MODELS as ALL_MODELS
 from ppl_models import GraphModel
@@ -67,6 +69,7 @@ def test_fit_writes_and_prints_every_model(file, tmp_path, request):
     fit = Fit.load(out / "fit.safetensors")
     page = (out / "report.html").read_text("utf-8")
     assert page.count("<img") == len([*out.glob("*.png")]) and "http" not in page and column in page
+    assert all(find_entry(word) or word in PLAIN for word in find_headings(page))
     assert fit.transform().shape == (len(fit.data), len(fit.local_names)) and written["bic"] == pytest.approx(
         fit.bic(), rel=1e-5
     )
@@ -80,7 +83,7 @@ def test_fit_writes_and_prints_every_model(file, tmp_path, request):
     loadings = presentation_of(fit.model).matrix(fit.model, fit.params).shape[1]
     for table, shape in (("loading", loadings), ("membership", len(fit.local_names))):
         assert pd.read_csv(out / f"{table}.csv", index_col=0).shape[1] == shape
-    locals_ = pd.read_csv(out / "membership.csv", index_col=0).to_numpy()
+    locals_ = pd.read_csv(out / "membership.csv", index_col=0)[fit.local_names].to_numpy()
     np.testing.assert_allclose(locals_, fit.transform(fit.data), atol=1e-5, rtol=1e-5)
     if fit.model.local_site in fit.params:
         np.testing.assert_allclose(locals_, fit.params[fit.model.local_site], atol=1e-5, rtol=1e-5)
@@ -135,7 +138,7 @@ def test_fit_reads_edges_and_writes_figures_of_graphs(name, tmp_path):
     way = "--directed" if example.model.directed else "--undirected"
     out, report = tmp_path / "out", tmp_path / "fit.json"
     printed = run("fit", name, tmp_path / "edges.csv", way, "-k", 2, "--out", out, "--json", report, "--no-progress")
-    assert "to block 1" in printed and "log-likelihood: " in printed
+    assert "to s1" in printed and "log-likelihood: " in printed
     assert f"fitted to {len(example.data)} nodes, {example.data.num_edges} edges by " in printed
     fit = Fit.load(out / "fit.safetensors")
     assert fit.data.names[0].startswith("n") and fit.data.directed == example.model.directed

@@ -1,0 +1,126 @@
+"""What the components of a fit are: their strongest features, the rows that show each best, and intervals."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from custom_inference.core.diagnostics import describe_draws
+from custom_inference.core.evaluate import component_order
+from custom_inference.core.fit import Fit
+from custom_inference.core.registry import presentation_of
+from ppl_models import PPLError
+from ppl_models.core.displays import shorten, write_numbers
+from ppl_models.data.held import to_numpy
+
+Array = NDArray[Any]
+#: Rows and features that are named of each component.
+_ROWS, _FEATURES = 3, 3
+#: Rows show a component where their posterior mean of it is at least so much of the largest of all.
+_VISIBLE = 0.1
+#: Draws of a posterior of the globals, and numbers that all of them may be.
+_DRAWS, _VALUES = 400, 20_000_000
+
+
+def name_best_rows(fit: Fit) -> dict[str, str]:
+    """Return component -> the rows of the largest posterior mean of it, with these; of factors, which have both signs,
+    also the rows at the other end. Components that no row shows are left out.
+
+    Where more rows share the largest mean than are named, their number is said, as any of them would do.
+    """
+    mean, first = to_numpy(fit.transform()), len(fit.model.before_components)
+    names = fit.component_names
+    if mean.ndim != 2 or mean.shape[1] != first + len(names):
+        return {}
+    mean, rows = mean[:, first:], fit.coords[fit.model.row_axis]
+    labels = [f"{fit.model.row_axis} {row}" if str(row).isdecimal() else str(shorten(row, 24)) for row in rows]
+    visible = _VISIBLE * float(np.abs(mean).max(initial=0.0))
+    signed = float(mean.min(initial=0.0)) < -1e-9
+    found = {}
+    for k in component_order(fit):
+        parts = [_name_rows(mean[:, k], labels, visible)]
+        if signed:
+            low = _name_rows(-mean[:, k], labels, visible, sign=-1.0)
+            parts.append(f"at the other end {low}" if low else "")
+        text = "; ".join(part for part in parts if part)
+        if text:
+            found[names[k]] = text
+    return found
+
+
+def _name_rows(values: Array, labels: list[str], visible: float, sign: float = 1.0) -> str:
+    order = np.argsort(-values, kind="stable")[:_ROWS]
+    order = order[values[order] >= max(visible, 1e-12)]
+    if not len(order):
+        return ""
+    tied = int((values >= values[order[0]] - 1e-3 * abs(values[order[0]])).sum())
+    if tied > _ROWS:
+        named = ", ".join(labels[n] for n in order)
+        return f"{tied} at {write_numbers([float(sign * values[order[0]])], least=2)[0]}, among them {named}"
+    numbers = write_numbers(sign * values[order], least=2)
+    return ", ".join(f"{labels[n]} {number}" for n, number in zip(order, numbers, strict=True))
+
+
+def describe_globals(fit: Fit) -> pd.DataFrame:
+    """Return a line for every entry of the globals, by its name: what the draws or the posterior say of it; where a
+    point is all that is known, its value alone."""
+    parts = []
+    for site, value in fit.globals.items():
+        labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
+        names = [f"{site}[{', '.join(key)}]" if key else site for key in itertools.product(*labels)]
+        described = _describe_site(fit, site)
+        columns = {name: numbers.ravel() for name, numbers in described.items()} or {
+            "mean" if fit.global_posterior or fit.draws is not None else "estimate": to_numpy(value).ravel()
+        }
+        parts.append(pd.DataFrame(columns, names))
+    return pd.concat(parts)
+
+
+def _describe_site(fit: Fit, site: str) -> dict[str, Array]:
+    """Describe a site by its draws, or by draws of its posterior; nothing where there are neither."""
+    if fit.draws is not None and site in fit.draws:
+        return describe_draws(to_numpy(fit.draws[site]))
+    if site not in fit.global_posterior or fit.globals[site].numel() * _DRAWS > _VALUES:
+        return {}
+    try:
+        drawn = to_numpy(fit.global_posterior[site].sample(_DRAWS, seed=fit.seed))
+    except PPLError:
+        return {}
+    shape = tuple(fit.globals[site].shape)
+    if drawn.size != _DRAWS * int(np.prod(shape)):
+        return {}
+    drawn = drawn.reshape(_DRAWS, *shape)
+    low, high = np.quantile(drawn, (0.05, 0.95), axis=0)
+    return {"mean": to_numpy(fit.globals[site]), "sd": drawn.std(0, ddof=1), "q5": low, "q95": high}
+
+
+def list_intervals(fit: Fit) -> pd.DataFrame:
+    """Return the 90 % intervals of the numbers that say most: of each component those that it has one of, and those of
+    its strongest features; an empty table where only points are known."""
+    model, order, names = fit.model, component_order(fit), fit.component_names
+    described = {site: _describe_site(fit, site) for site in fit.globals if "component" in model.dims[site]}
+    shown, lines = presentation_of(model), []
+    known = {
+        site: {name: np.moveaxis(each, model.dims[site].index("component"), 0) for name, each in one.items()}
+        for site, one in described.items()
+        if "q5" in one
+    }
+    for k in order:
+        for site, one in known.items():
+            if one["q5"].ndim == 1:
+                lines.append((names[k], site.replace("_", " "), *(float(one[c][k]) for c in ("mean", "q5", "q95"))))
+        one = known.get(model.component_site)
+        if one is None or one["q5"].ndim < 2:
+            continue
+        labels = shown.labels_of(model, fit.column_names, fit.data)
+        flat = {column: values[k].ravel() for column, values in one.items()}
+        if len(labels) != len(flat["mean"]):
+            continue
+        for j in np.argsort(-np.abs(flat["mean"]), kind="stable")[:_FEATURES]:
+            lines.append((names[k], str(labels[j]), *(float(flat[c][j]) for c in ("mean", "q5", "q95"))))
+    table = pd.DataFrame(lines, columns=["component", "quantity", "mean", "q5", "q95"])
+    return table.set_index("component")

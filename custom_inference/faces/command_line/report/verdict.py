@@ -1,0 +1,113 @@
+"""Whether to worry: how a fit ended, whether its starts and chains agreed, and how sure its numbers are."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from custom_inference.core.diagnostics import CONVERGED
+from custom_inference.core.ended import Ended
+from custom_inference.core.fit import Fit
+from custom_inference.methods import methods_for
+
+#: Settings of methods that say how long they go on.
+_LIMITS = ("max_iterations", "max_sweeps", "sweeps", "steps", "max_steps", "draws", "seconds")
+#: Methods with a posterior of the globals, those of draws last, as these take longest.
+_WITH_POSTERIOR = ("vb", "svi_normal", "gibbs", "nuts")
+_ENDS = {
+    Ended.CONVERGED: "",
+    Ended.UNBOUNDED: "The objective rises without end, so that the numbers maximise nothing: give informative priors, "
+    "or fewer components.",
+    Ended.FAILED: "The fit ended short of a maximum, and not for want of steps: do not rely on it before another seed "
+    "or method confirms it.",
+    Ended.COMPLETE: "All steps of the schedule were taken, which does not look whether the objective stands still.",
+    Ended.INTERRUPTED: "The fit was interrupted: it holds the best state until then, and further steps may change it.",
+    Ended.SAMPLED: "",
+    Ended.SOLVED: "There was nothing to iterate: the answer is exact.",
+    Ended.UNKNOWN: "",
+}
+
+
+def judge(fit: Fit, described: pd.DataFrame | None = None) -> list[str]:
+    """Return sentences that say whether to worry, the verdict first. described: of draws, what is said of each number,
+    with R-hat."""
+    ended, agreed = _judge_end(fit), _judge_agreement(fit)
+    mixed = _judge_draws(fit, described)
+    found = [one for one in (ended, agreed, mixed) if one]
+    worried = fit.ended in (Ended.LIMIT, Ended.UNBOUNDED, Ended.FAILED, Ended.INTERRUPTED)
+    worried = worried or "not yet agree" in mixed or "Only one" in agreed
+    if fit.ended in (Ended.CONVERGED, Ended.UNKNOWN) and not found:
+        return ["Nothing says whether other starts would agree: fit again with another `--seed`, and compare."]
+    if not worried and fit.ended in (Ended.CONVERGED, Ended.SOLVED, Ended.SAMPLED) and (agreed or mixed):
+        calm = "No sign of trouble."
+        return [calm, *found] if "one start" not in agreed else found
+    return ["To be taken with care.", *found] if worried else found
+
+
+def _judge_end(fit: Fit) -> str:
+    if fit.ended is not Ended.LIMIT:
+        return _ENDS[fit.ended]
+    method: Any = fit.method
+    known = {one.name for one in fields(method)} if hasattr(method, "__dataclass_fields__") else set()
+    setting = next((name for name in _LIMITS if name in known), None)
+    longer = f" `--set {setting}=N` with a larger N than {getattr(method, setting)} lets it go on." if setting else ""
+    return f"The fit was stopped at its limit before the objective stood still: numbers may still change.{longer}"
+
+
+def _judge_agreement(fit: Fit) -> str:
+    scores = fit.details.get("start_scores") or []
+    agreeing, tried = fit.details.get("agreeing_starts"), len(scores)
+    if "chains" in fit.details and "agreeing" in fit.details:
+        agreeing, tried = fit.details["agreeing"], fit.details["chains"]
+    if agreeing is None or not tried:
+        return ""
+    if tried == 1:
+        return "There was one start, so that nothing says whether another would find better components."
+    if agreeing == 1:
+        return (
+            f"Only one of {tried} starts found these components, and the others ended elsewhere, no better: there may "
+            f"be better ones still. Fit again with another `--seed`, and compare the objective."
+        )
+    rest = "the others ended elsewhere, no better" if agreeing < tried else "all of them"
+    return f"{agreeing} of {tried} starts found these components ({rest})."
+
+
+def _judge_draws(fit: Fit, described: pd.DataFrame | None) -> str:
+    if fit.draws is None:
+        return ""
+    chains = next(iter(fit.draws.values())).shape[0]
+    alone = " One chain cannot show modes that it missed." if chains == 1 else ""
+    worst = (
+        float("nan")
+        if described is None or "r_hat" not in described
+        else float(np.nanmax(described["r_hat"].to_numpy()))
+    )
+    if worst != worst:
+        return f"Nothing says whether the draws have converged: they have no R-hat.{alone}"
+    if worst > CONVERGED:
+        return f"The draws do not yet agree (worst R-hat {worst:.3f}, above {CONVERGED}): take more of them.{alone}"
+    return f"The draws agree (worst R-hat {worst:.3f}).{alone}"
+
+
+def say_how_sure(fit: Fit, intervals: bool) -> str:
+    """Return what is known of how far numbers may be from the truth, or how to learn it."""
+    if fit.draws is not None and intervals:
+        number = next(iter(fit.draws.values()))
+        return f"Intervals of 90 %, of {number.shape[0] * number.shape[1]} draws from the posterior."
+    if intervals:
+        return (
+            "Intervals of 90 %, of the approximate posterior that the fit found: it is around one solution, and such "
+            "intervals tend to be too narrow."
+        )
+    if fit.global_posterior or fit.draws is not None:
+        return "The fit has a posterior, in fit.safetensors and posterior.nc, but no intervals of components."
+    return f"Only a point estimate is known: nothing says how far the numbers may be from the truth.{_suggest(fit)}"
+
+
+def _suggest(fit: Fit) -> str:
+    able = methods_for(fit.model)
+    name = next((name for name in _WITH_POSTERIOR if name in able), None)
+    return "" if name is None else f" `--method {name}` fits a posterior, with intervals."
