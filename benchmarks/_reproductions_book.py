@@ -1,4 +1,4 @@
-"""What sources 002 (Murphy, chapter 27), 003 and 004 show, for :mod:`benchmarks.reproductions`."""
+"""What Murphy (2012, chapter 27) and two sets of slides show, for :mod:`benchmarks.reproductions`."""
 
 from __future__ import annotations
 
@@ -238,7 +238,7 @@ SLIDES_TEXT = [
 ]  # fmt: skip
 
 BOOK = {
-    "002: Murphy, chapter 27": MURPHY,
-    "003: slides on CVQ and NOCA": SLIDES_CVQ,
-    "004: slides on PLSA and the Helmholtz machine": SLIDES_TEXT,
+    "Murphy (2012), chapter 27": MURPHY,
+    "Diab (2020): slides on CVQ and NOCA": SLIDES_CVQ,
+    "Slides on PLSA and the Helmholtz machine": SLIDES_TEXT,
 }

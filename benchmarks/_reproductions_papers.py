@@ -1,4 +1,4 @@
-"""What sources 000 (noisy-or component analysis) and 001 (aspect Bernoulli) show, for ``benchmarks.reproductions``."""
+"""What the papers on NOCA and aspect Bernoulli show, for ``benchmarks.reproductions``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks._reproductions import Item, Numbers, number
 
-#: Of the reports that draw Fig. 3 of 001, a table each.
+#: Of the reports that draw Fig. 3 of Bingham et al. (2007), a table each.
 _SETS = ("mammals", "newsgroups", "digits")
 _HELD = "Held-out log-likelihood (Fig. 3): {}"
 
@@ -262,4 +262,7 @@ AB = [
           ("PLSA does not", lambda n: not _tells(n, "PLSA"))], ["aspect_news_added_40.png"]),
 ]  # fmt: skip
 
-PAPERS = {"000: noisy-or component analysis": NOCA, "001: the aspect Bernoulli model": AB}
+PAPERS = {
+    "Singliar & Hauskrecht (2006): noisy-or component analysis": NOCA,
+    "Bingham et al. (2007): the aspect Bernoulli model": AB,
+}

@@ -11,28 +11,36 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks._headlines import HEADLINES, Headline
 from benchmarks._report import RESULTS, cell, markdown_table
-from ppl_models import MODELS, Model
+from ppl_models import IRM, MODELS
+from ppl_models.kinds.ratings import RatingModel
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
 #: What the table says of kinds of data, in its order.
-_DATA = {
-    "binary": "rows of 0/1",
-    "real": "rows of real numbers",
-    "counts": "rows of counts",
-    "categories": "answers to questions",
-    "ratings": "ratings",
-    "documents": "documents",
-    "graph": "graphs",
-    "digraph": "graphs",
-    "multigraph": "graphs",
+_GROUPS = {
+    "rows of a table": ("binary", "real", "counts", "categories"),
+    "documents": ("documents", "sequences"),
+    "ratings and relations": ("ratings", "relations"),
+    "graphs": ("graph", "digraph", "multigraph"),
 }
+
+#: The reports of which the README has a line; the page on what is measured has them all.
+_FIRST = (
+    "noca_recovery",
+    "cvq_bars",
+    "aspect_speed",
+    "topics_speed",
+    "ratings",
+    "polblogs",
+    "overlapping",
+    "calibration",
+)
 
 _ENTRY = re.compile(r"\{([^\[{}]+)\[([^\]]+)\]\[([^\]]+)\](?::([^}]+))?\}")
 
@@ -41,30 +49,34 @@ _ENTRY = re.compile(r"\{([^\[{}]+)\[([^\]]+)\]\[([^\]]+)\](?::([^}]+))?\}")
 
 
 def models_block() -> str:
-    """The models: what each says, and of which data."""
-    rows = [[f"`{kind.__name__}`", kind.summary, _data(kind)] for kind in MODELS.values()]
-    order = {data: place for place, data in enumerate(_DATA.values())}
-    rows.sort(key=lambda row: order.get(row[-1], len(order)))
-    return markdown_table(["model", "what it is", "data"], rows)
-
-
-def _data(kind: type[Model]) -> str:
-    name = kind.example().model.data_kind
-    return _DATA.get(name, name)
+    """The models by what they are for, a line for each kind of data."""
+    kinds = [*MODELS.values(), IRM]
+    of_kind = {kind: kind.example().model.data_kind for kind in kinds}
+    of_kind |= {kind: "ratings" for kind in kinds if issubclass(kind, RatingModel)}  # a choice is a category, too
+    rows = []
+    for group, data in _GROUPS.items():
+        names = [kind.__name__ for kind in sorted(kinds, key=lambda one: one.__name__.lower()) if of_kind[kind] in data]
+        rows.append([group, ", ".join(f"`{name}`" for name in names)])
+    return markdown_table(["data", "models"], rows)
 
 
 # ----- results ----------------------------------------------------------------------------------------------------
 
 
-def results_block(folder: Path = RESULTS) -> str:
-    """The headlines, each with a link to its report."""
-    return markdown_table(["", "this suite", "beside it", ""], [_line(each, folder) for each in HEADLINES])
+def results_block() -> str:
+    """The headlines of a few reports, each with a link."""
+    return headlines([each for each in HEADLINES if each.report in _FIRST], "benchmarks/results")
 
 
-def _line(headline: Headline, folder: Path) -> list[str]:
-    report = json.loads((folder / f"{headline.report}.json").read_text("utf-8"))
+def headlines(chosen: Sequence[Headline], reports: str) -> str:
+    """A table of headlines, with links to the reports in the folder ``reports``."""
+    return markdown_table(["", "this suite", "beside it", ""], [_line(each, reports) for each in chosen])
+
+
+def _line(headline: Headline, reports: str) -> list[str]:
+    report = json.loads((RESULTS / f"{headline.report}.json").read_text("utf-8"))
     figures = [filled(text, report) for text in (headline.here, headline.beside)]
-    return [headline.question, *figures, f"[report](benchmarks/results/{headline.report}.md)"]
+    return [headline.question, *figures, f"[report]({reports}/{headline.report}.md)"]
 
 
 def filled(text: str, report: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
 """The aspect Bernoulli model (AB); with counts of two, the ADMIXTURE model of genetics.
 
-Source 001: Bingham, Kaban & Fortelius, *The aspect Bernoulli model: multiple causes of presences and absences*,
+Bingham, Kaban & Fortelius, *The aspect Bernoulli model: multiple causes of presences and absences*,
 Pattern Analysis and Applications (2007), sections 2.1-2.2. With K aspects, rows n and features t:
 
     s_n          ~ Dirichlet(alpha)            membership; uniform on the simplex by default    (below eq. 1)

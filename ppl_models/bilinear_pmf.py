@@ -1,12 +1,12 @@
 """Bilinear factors of clicks and choices: what users do with items by features of both.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.6.2, eq. 27.94; Stern, Herbrich and
+Murphy (2012), section 27.6.2, eq. 27.94; Stern, Herbrich and
 Graepel, *Matchbox: large scale Bayesian recommendations* (WWW 2009). User u has features x_u (P,), item v x_v (Q,):
 
     user_u ~ Normal(0, I_K)                                                                          u = 1..U
     a_u    = W'(x_u - c) + user_u,    b_v = V'(x_v - d) + item_v              W = user_weight, V = item_weight
     R(u, v) ~ Bernoulli(sigmoid(a_u'b_v))                                                            BilinearPMF
-    R(u, t) ~ Categorical(softmax over the items v shown at time t of a_u'b_v)                       ChoicePMF
+    R(u, t) ~ Categorical(softmax_v(a_u'b_v))    of the items v shown at time t                      ChoicePMF
 
 The source writes Ber(R | a_u'b_v), which is no probability as it stands: the bilinear form is unbounded, so that it is
 the log-odds here. ``user`` and ``item`` are the weights of the users' and the items' own indicators, which the source
@@ -167,7 +167,8 @@ class BilinearPMF(Clicks, BilinearModel):
 
     Sites
     -----
-    item: (I, K), user: (U, K), local; Normal(0, 1) each by default.
+    item: factors of the items, (I, K); Normal(0, 1) by default. user: factors of the users beside what their features
+        say, (U, K), local; Normal(0, 1) by default.
     item_weight: V (Q, K), user_weight: W (P, K), where there are features; Normal(0, 1 / unit) by default.
     x: (U, I), observed, 0 or 1: :func:`ppl_models.ratings`, or a dense matrix with NaN where nothing is known. A sparse
         one is refused: it does not say whether what is not stored is a 0 or unknown, as it is in ratings.

@@ -1,6 +1,6 @@
 """Stochastic block models: every node has one block, and edges depend on the blocks of their ends.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.5.1. Nodes i, j, blocks a, b:
+Murphy (2012), section 27.5.1. Nodes i, j, blocks a, b:
 
     q_i ~ Categorical(pi)                                              the block of a node
     p(x_ij = r | q_i = a, q_j = b, eta) = Ber(r | eta_ab)                                              (eq. 27.75)
@@ -11,16 +11,16 @@ community structure in networks*, Phys. Rev. E 83, 2011):
 
     x_ij ~ Poisson(theta_i theta_j eta_ab)         directed: theta_i of sending, theta_j of receiving
 
-The infinite block model finds out how many blocks there are (002, section 27.6.1, of one type and one relation; Kemp,
-Tenenbaum, Griffiths, Yamada & Ueda, *Learning systems of concepts with an infinite relational model*, AAAI 2006). The
-blocks of a Chinese restaurant process,
+The infinite block model finds out how many blocks there are (Murphy 2012, section 27.6.1, of one type and one relation;
+Kemp, Tenenbaum, Griffiths, Yamada & Ueda, *Learning systems of concepts with an infinite relational model*, AAAI 2006).
+The blocks of a Chinese restaurant process,
 
-    p(a block of n nodes is joined) ~ n,     p(a new one is opened) ~ c,
+    p(a block of n nodes is joined) proportional to n,    p(a new one is opened) proportional to c,
 
 are those that nodes use of K blocks with
 
     pi ~ Dirichlet(c / K, ..., c / K),       q_i | pi ~ Categorical(pi),
-    p(partition) = Gamma(c) / Gamma(c + N) K! / (K - u)! prod_(a used) Gamma(n_a + c / K) / Gamma(c / K),
+    p(partition) = [Gamma(c) / Gamma(c + N)] [K! / (K - u)!] prod_(a used) [Gamma(n_a + c / K) / Gamma(c / K)],
 
 as K grows, u being the blocks in use: c^u Gamma(c) / Gamma(c + N) prod_a (n_a - 1)! (Green & Richardson, *Modelling
 heterogeneity with and without the Dirichlet process*, Scand. J. Statist. 28, 2001). K is a bound that is not reached.

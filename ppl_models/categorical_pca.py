@@ -1,6 +1,6 @@
 """Categorical and softmax PCA: logits of categories, or of words, that are linear in a few Gaussian scores.
 
-Source 002, section 27.2.2, with a bias of every category, or word. Of categorical responses, features r = 1..R of C_r
+Murphy (2012), 27.2.2, with a bias of every category, or word. Of categorical responses, features r = 1..R of C_r
 categories each (eq. 27.7):
 
     s_n        ~ Normal(0, I_K)                                                   n = 1..N

@@ -1,6 +1,6 @@
 """Stochastic block model with features of the nodes.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.5.1. Nodes i, j with features x_i, x_j:
+Murphy (2012), section 27.5.1. Nodes i, j with features x_i, x_j:
 
     p(x_ij = 1 | q_i = a, q_j = b, x_i, x_j, w) = sigmoid(w_ab' f(x_i, x_j))                           (eq. 27.76)
 

@@ -1,6 +1,7 @@
 """Correlated topic models: the logits of a document's topic proportions are Gaussian, so that topics go together.
 
-Source 002, section 27.4.1 (Blei & Lafferty, *A correlated topic model of Science*, Annals of Applied Statistics 2007):
+Murphy (2012), section 27.4.1 (Blei & Lafferty, *A correlated topic model of Science*, Annals of Applied Statistics
+2007):
 
     z_i ~ Normal(mu, Sigma)                         logits of the document's topic proportions           (eq. 27.51)
     pi_i = softmax(z_i)                                                                                  (eq. 27.52)

@@ -1,6 +1,6 @@
 """Cooperative vector quantizer (CVQ), also known as binary sparse coding.
 
-Source 003: A. Diab, slides "Latent Variable Generative Models II" (2020), after M. Hauskrecht.
+Diab, *Latent Variable Generative Models II*, lecture slides (2020), after Hauskrecht.
 
     s_i   ~ Bernoulli(pi_i)                                            i = 1..K
     x | s ~ Normal(sum_i s_i w_i, sigma^2 I)                           x in R^D

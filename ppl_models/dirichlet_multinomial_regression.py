@@ -1,7 +1,7 @@
 """Dirichlet-multinomial regression (DMR): LDA in which covariates of a document say how probable its topics are.
 
-Source 002, section 27.4.4.2, eqs. 27.71-27.72 (Mimno & McCallum, *Topic models conditioned on arbitrary features with
-Dirichlet-multinomial regression*, UAI 2008), with a bias of every topic. With covariates u_i (P,) of document i:
+Murphy (2012), section 27.4.4.2, eqs. 27.71-27.72 (Mimno & McCallum, *Topic models conditioned on arbitrary features
+with Dirichlet-multinomial regression*, UAI 2008), with a bias of every topic. With covariates u_i (P,) of document i:
 
     alpha_i = exp(c + W'(u_i - m))           W (P, K), c (K,), m (P,)                             (eq. 27.71)
     pi_i ~ Dirichlet(alpha_i)                                                                     (eq. 27.72)

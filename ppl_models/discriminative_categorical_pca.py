@@ -1,6 +1,6 @@
 """Discriminative categorical PCA: labels whose logits are linear in scores, whose means are linear in inputs.
 
-Source 002, section 27.4.4.3, eqs. 27.73-27.74, with a bias of every label. Rows n = 1..N with inputs u_n (the site
+Murphy (2012), section 27.4.4.3, eqs. 27.73-27.74, with a bias of every label. Rows n = 1..N with inputs u_n (the site
 ``covariates``) and labels l = 1..L_n out of D:
 
     z_n        ~ Normal(U'(u_n - c), I_K)                                  U (P, K)                       (27.73)

@@ -1,6 +1,6 @@
 """Discriminative latent Dirichlet allocation (discLDA): the class of a document transforms its topics' proportions.
 
-Source 002, section 27.4.4.2 (Lacoste-Julien, Sha & Jordan, *DiscLDA: discriminative learning for dimensionality
+Murphy (2012), section 27.4.4.2 (Lacoste-Julien, Sha & Jordan, *DiscLDA: discriminative learning for dimensionality
 reduction and classification*, NIPS 2008). With the class c_i in 0, ..., C - 1 of document i, which is given:
 
     pi_i ~ Dirichlet(alpha)

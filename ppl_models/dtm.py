@@ -1,7 +1,7 @@
 """Dynamic topic model (DTM): topics whose words change over time, each logit by a Gaussian random walk.
 
-Source 002, section 27.4.2 (Blei & Lafferty, *Dynamic topic models*, ICML 2006), with what it leaves open stated. With
-time slices t = 1..T, topics k, words v, and document i of slice t_i (a document has the proportions pi_i):
+Murphy (2012), section 27.4.2 (Blei & Lafferty, *Dynamic topic models*, ICML 2006), with what it leaves open stated.
+With time slices t = 1..T, topics k, words v, and document i of slice t_i (a document has the proportions pi_i):
 
     b_1kv ~ Normal(m_v, s^2)                             first slice, about a background that the topics share
     b_tkv | b_{t-1,kv} ~ Normal(b_{t-1,kv}, sigma^2)                                                     (eq. 27.57)

@@ -1,6 +1,6 @@
 """Gamma-Poisson factor analysis (GaP): counts whose rates are sums of nonnegative components; and its flat limit, NMF.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.2.4. With rows n, components k:
+Murphy (2012), section 27.2.4. With rows n, components k:
 
     z_nk ~ Gamma(alpha_k, beta_k)                               activation of a component             (eq. 27.15)
     b_kv ~ Gamma(c, d)                                          its rates of the features

@@ -1,6 +1,6 @@
 """The hierarchical Dirichlet process (HDP) as a topic model: how many topics there are follows from the documents.
 
-Source 002, section 27.3.8 (Teh, Jordan, Beal & Blei, *Hierarchical Dirichlet processes*, JASA 2006), truncated at K
+Murphy (2012), section 27.3.8 (Teh, Jordan, Beal & Blei, *Hierarchical Dirichlet processes*, JASA 2006), truncated at K
 topics, more than are needed:
 
     v_k ~ Beta(1, c),  beta_k = v_k prod_{j<k} (1 - v_j)     shares of the topics among all documents, beta_K the rest

@@ -1,7 +1,7 @@
 """Helmholtz machine: a sigmoid belief network, learned with a recognition network or by exact sums.
 
-Source 004, "Helmholtz machine" (Dayan, Hinton, Neal & Zemel, 1995). Layers of binary units, from the top to the visible
-one, n_0, ..., n_L; every unit is the child of all units of the layer above:
+Dayan, Hinton, Neal & Zemel, *The Helmholtz machine*, 1995. Layers of binary units, from the top to the visible one,
+n_0, ..., n_L; every unit is the child of all units of the layer above:
 
     h_0i ~ Bernoulli(sigmoid(b_0i)),    h_lj | h_{l-1} ~ Bernoulli(sigmoid(b_lj + (W_l'h_{l-1})_j)),    x = h_L
 """

@@ -1,6 +1,6 @@
 """The infinite relational model (IRM): entities of several types, clustered by all the relations that they are in.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.6.1 (Kemp, Tenenbaum, Griffiths, Yamada
+Murphy (2012), section 27.6.1 (Kemp, Tenenbaum, Griffiths, Yamada
 & Ueda, *Learning systems of concepts with an infinite relational model*, AAAI 2006; Xu, Tresp, Yu & Kriegel, *Infinite
 hidden relational models*, UAI 2006). Types t, entities i, relations R:
 

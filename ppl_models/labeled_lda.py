@@ -1,7 +1,7 @@
 """Labelled latent Dirichlet allocation: a topic for every label, documents whose topics are those of their labels.
 
-Source 002, section 27.4.4.2, below eq. 27.72 (Ramage, Hall, Nallapati & Manning, *Labeled LDA*, EMNLP 2009). With the
-labels x_i in {0, 1}^L of document i, and a_i in {0, 1}^K the topics that these labels may use:
+Murphy (2012), section 27.4.4.2, below eq. 27.72 (Ramage, Hall, Nallapati & Manning, *Labeled LDA*, EMNLP 2009). With
+the labels x_i in {0, 1}^L of document i, and a_i in {0, 1}^K the topics that these labels may use:
 
     pi_i | x_i ~ Dirichlet(alpha * a_i)     a_ik = x_il for topics k of label l, 1 for the topics common to all
     q_il | pi_i ~ Categorical(pi_i),   y_il | q_il, b ~ Categorical(b_{q_il}),   b_k ~ Dirichlet(gamma)    (as LDA)

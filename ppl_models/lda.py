@@ -1,6 +1,6 @@
 """Latent Dirichlet allocation (LDA), and its view as counts, multinomial PCA.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.3. With documents i, tokens l, topics k:
+Murphy (2012), section 27.3. With documents i, tokens l, topics k:
 
     pi_i ~ Dirichlet(alpha)                 topic proportions of the document                          (eq. 27.18)
     q_il | pi_i ~ Categorical(pi_i)         which topic the token comes from                           (eq. 27.19)
@@ -12,8 +12,8 @@ distribution over these counts it has the multinomial coefficient too: multinomi
 same posterior, and evidences that differ by the coefficient.
 
 Probabilistic latent semantic analysis is the same program without its priors: P(z | d) is a parameter of every
-document, estimated as a point. Sources 004 (slides "Probabilistic Latent Semantic Analysis" 1-8; Hofmann,
-*Probabilistic latent semantic indexing*, SIGIR 1999) and 002, below eq. 27.13:
+document, estimated as a point (Hofmann, *Probabilistic latent semantic indexing*, SIGIR 1999; Murphy 2012, below
+eq. 27.13):
 
     P(w | d) = sum_z P(w | z) P(z | d)
 
@@ -78,7 +78,7 @@ class LDA(TopicAdmixture):
 class MultinomialPCA(LDA):
     """Multinomial PCA: latent Dirichlet allocation as a distribution over word counts.
 
-    :class:`LDA` with the multinomial coefficient (002, eq. 27.11).
+    :class:`LDA` with the multinomial coefficient (Murphy 2012, eq. 27.11).
     """
 
     coefficient: ClassVar[bool] = True

@@ -1,11 +1,11 @@
 """Topics and syntax (LDA-HMM): a hidden Markov model writes sentences, and leaves the words of content to topics.
 
-Source 002, section 27.4.3 (Griffiths, Steyvers, Blei & Tenenbaum, *Integrating topics and syntax*, NIPS 2004). With
+Murphy (2012), section 27.4.3 (Griffiths, Steyvers, Blei & Tenenbaum, *Integrating topics and syntax*, NIPS 2004). With
 documents i, tokens l, topics k, and states c = 0, ..., C, of which 0 is that of content:
 
     pi_i ~ Dirichlet(alpha)                                        topic proportions of the document      (eq. 27.61)
     q_il | pi_i ~ Categorical(pi_i)                                which topic a word of content is from  (eq. 27.62)
-    z_i1 ~ Categorical(a),   z_il | z_i,l-1 ~ Categorical(A_{z_i,l-1})      within each sentence          (eq. 27.63)
+    z_i1 ~ Categorical(a),   z_il | z_{i,l-1} ~ Categorical(A_{z_{i,l-1}})  within each sentence          (eq. 27.63)
     y_il | q_il, z_il = 0 ~ Categorical(b_{q_il}),    y_il | z_il = c ~ Categorical(B_c)                  (eq. 27.64)
 
 The program sums topics and states out exactly, by the forward algorithm of every sentence. (The source has one chain a

@@ -1,17 +1,17 @@
 """Mixtures: every row belongs to one of K classes, and its entries are independent given the class.
 
     q_n        ~ Categorical(pi)                                                          n = 1..N
-    x_nj | q_n ~ p(x_nj | mean of entry j in the class q_n)                               j = 1..D
+    x_nj | q_n ~ p(x_nj | the mean of entry j in class q_n)                               j = 1..D
 
 p is Bernoulli, categorical, Poisson, or all entries of a row are one multinomial: the words of a document.
 
-Source 001 (Bingham, Kaban & Fortelius, *The aspect Bernoulli model*, section 3) has the mixture of Bernoullis as its
-baseline. Source 002 (Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.2.1) has the others:
+Bingham, Kaban & Fortelius, *The aspect Bernoulli model* (2007), have the mixture of Bernoullis as their baseline.
+Murphy (2012, section 27.2.1) has the others:
 
     p(y_i | q_i = k) = prod_r Cat(y_ir | b_k^(r))                  responses r = 1..R, latent class analysis (eq. 27.3)
     p(n_i | q_i = k) = prod_j Poisson(n_ij | lambda_kj)            counts                                    (eq. 27.5)
     p(y_i | q_i = k) = prod_l Cat(y_il | b_k) = prod_v b_kv^n_iv   the tokens of a document in their order   (eq. 27.1)
-    p(n_i | L_i, q_i = k) = Mu(n_i | L_i, b_k)                     as counts: L_i! / prod_v n_iv! times it   (eq. 27.4)
+    p(n_i | L_i, q_i = k) = Mu(n_i | L_i, b_k)                     as counts, with the coefficient          (eq. 27.4)
 
 The last two have the same posterior, and evidences that differ by the multinomial coefficient. One topic is the unigram
 model. Nigam, McCallum, Thrun & Mitchell, *Text classification from labeled and unlabeled documents using EM*, 2000.
@@ -241,7 +241,7 @@ class MixtureOfMultinomials(Mixture, DocumentModel):
 class MixtureOfMultinomialCounts(MixtureOfMultinomials):
     """Mixture of multinomials as a distribution over word counts.
 
-    :class:`MixtureOfMultinomials` with the multinomial coefficient (002, eq. 27.4).
+    :class:`MixtureOfMultinomials` with the multinomial coefficient (Murphy 2012, eq. 27.4).
     """
 
     coefficient: ClassVar[bool] = True

@@ -1,6 +1,6 @@
 """Mixed-membership stochastic block model: every node has its own mix of blocks, and takes one for each dyad.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.5.2 (Airoldi, Blei, Fienberg & Xing,
+Murphy (2012), section 27.5.2 (Airoldi, Blei, Fienberg & Xing,
 *Mixed membership stochastic blockmodels*, JMLR 9, 2008). Nodes i, j, blocks a, b:
 
     pi_i ~ Dirichlet(alpha)                                            the membership of a node

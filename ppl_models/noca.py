@@ -1,11 +1,11 @@
 """Noisy-or component analysis (NOCA).
 
-Source 000: Singliar & Hauskrecht, *Noisy-OR Component Analysis and its Application to Link Analysis*, JMLR 7
-(2006), sections 2-2.1; restated in the slides 003.
+Singliar & Hauskrecht, *Noisy-OR Component Analysis and its Application to Link Analysis*, JMLR 7 (2006),
+sections 2-2.1.
 
     s_i        ~ Bernoulli(pi_i)                                                        i = 1..K
     x_j | s    ~ Bernoulli(1 - (1 - p_0j) prod_i (1 - p_ij)^{s_i})                      j = 1..D      (eq. 2)
-               = exp[x_j log(1 - e^{-a_j}) - (1 - x_j) a_j],  a_j = theta_0j + sum_i theta_ij s_i     (eq. 3)
+    p(x_j | s) = exp[x_j log(1 - e^{-a_j}) - (1 - x_j) a_j],  a_j = theta_0j + sum_i theta_ij s_i     (eq. 3)
 
 with theta = -log(1 - p). An equivalent story, which gives closed-form M steps: every present source i, and the
 always-present leak, independently *transmits* to feature j with probability p_ij (p_0j), and x_j is the OR of

@@ -1,6 +1,6 @@
 """Exponential-family PCA: rows of any kind of data, whose natural parameters are linear in a few Gaussian scores.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.2.2. Collins, Dasgupta & Schapire, *A
+Murphy (2012), section 27.2.2. Collins, Dasgupta & Schapire, *A
 generalization of principal component analysis to the exponential family* (NIPS 2002), estimate scores and weights as
 points; Tipping, *Probabilistic visualisation of high-dimensional binary data* (NIPS 1999) integrates the scores out, as
 in eq. 27.10. Rows n = 1..N, features j = 1..D, components k = 1..K:
@@ -9,7 +9,7 @@ in eq. 27.10. Rows n = 1..N, features j = 1..D, components k = 1..K:
     eta_nj     = b_j + sum_k s_nk w_kj
     x_nj | s_n ~ p(x | eta_nj)      log p(x | eta) = (T(x) . eta - A(eta)) / phi + log h(x)
 
-    LogisticPCA   Bernoulli(sigmoid(eta_nj))        the baseline of sources 000 (section 5) and 001 (section 3, eq. 25)
+    LogisticPCA   Bernoulli(sigmoid(eta_nj))        the baseline of the papers on NOCA and aspect Bernoulli
     PoissonPCA    Poisson(exp(o_n + eta_nj))        eq. 27.9, with a known log exposure o_n of every row
     GaussianPCA   Normal(eta_nj, sigma^2)           probabilistic PCA, factor analysis with a scale for every feature
 

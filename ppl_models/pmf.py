@@ -1,6 +1,6 @@
 """Probabilistic matrix factorisation: the rating of an item by a user is a product of their factors, and noise.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.6.2 (Salakhutdinov & Mnih,
+Murphy (2012), section 27.6.2 (Salakhutdinov & Mnih,
 *Probabilistic matrix factorization*, NIPS 2008; Ilin & Raiko, *Practical approaches to PCA in the presence of missing
 values*, JMLR 11, 2010). User n, item j:
 

@@ -1,7 +1,7 @@
 """Restricted Boltzmann machine (RBM): visible units of any kind tied to hidden units, none to its own layer.
 
-Source 002, section 27.7.1: five of the six rows of Table 27.2 (the other is :mod:`ppl_models.replicated_softmax`). With
-statistics t of a row x, t_d = x_d or the C indicators of a category, and the sites W, b, c,
+Murphy (2012), section 27.7.1: five of the six rows of Table 27.2 (the other is :mod:`ppl_models.replicated_softmax`).
+With statistics t of a row x, t_d = x_d or the C indicators of a category, and the sites W, b, c,
 
     p(x, h)  proportional to  r(x) s(h) exp(b't + c'h + h'W t)                        (eqs. 27.97-27.99, 27.105, 27.108)
 

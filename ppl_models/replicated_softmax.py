@@ -1,11 +1,11 @@
 """Replicated softmax: documents whose word logits add up over binary hidden units; an undirected relative of LDA.
 
-Source 002, eq. 27.129 (Salakhutdinov & Hinton, *Replicated softmax*, NIPS 2009), in which all tokens have one visible
-bias. A document of L tokens, n_v of them word v, is a machine of L softmax units that share their weights:
+Murphy (2012), eq. 27.129 (Salakhutdinov & Hinton, *Replicated softmax*, NIPS 2009), in which all tokens have one
+visible bias. A document of L tokens, n_v of them word v, is a machine of L softmax units that share their weights:
 
     p(y_1 ... y_L, h | L) = exp(b'n + L c'h + h'W n) / Z_L
     y_l | h      ~ Cat(softmax(b + W'h))                                                                   (eq. 27.106)
-    h_k = 1 | n  with probability sigmoid(L c_k + (W n)_k)                                                 (eq. 27.107)
+    p(h_k = 1 | n) = sigmoid(L c_k + (W n)_k)                                                              (eq. 27.107)
     p(h | L)     = exp(L (c'h + log sum_v exp(b_v + (W'h)_v))) / Z_L
 
 The lengths are given. The sums over the hidden layer are the same for all of them: log Z_L = log sum_h exp(L a(h)).

@@ -1,13 +1,13 @@
 """Relational topic model (RTM): documents with links between them, by the topics that their tokens took.
 
-Source 002, section 27.5.3 (Chang & Blei, *Hierarchical relational models for document networks*, AOAS 2010):
+Murphy (2012), section 27.5.3 (Chang & Blei, *Hierarchical relational models for document networks*, AOAS 2010):
 
     pi_i ~ Dirichlet(alpha),  q_il | pi_i ~ Categorical(pi_i),  y_il | q_il, b ~ Categorical(b_{q_il})       (as LDA)
     qbar_i = 1/L_i sum_l q_il,   s_ij = sum_k w_k qbar_ik qbar_jk
 
     sigmoid       R_ij ~ Bernoulli(sigmoid(s_ij + w_0))                                                 (eq. 27.80)
     exponential   R_ij ~ Poisson(exp(s_ij + w_0))
-    additive      R_ij ~ Poisson(s_ij + w_0), w >= 0: every link has a topic that both documents have, or none
+    additive      R_ij ~ Poisson(s_ij + w_0)     with w >= 0: every link has a topic that both documents have, or none
 
 The links depend on the topics that the tokens took, not on the proportions that these were drawn from (the source's
 point: links would count as a few words more). ``link_on="proportions"`` has pi in the place of qbar, to compare.

@@ -1,6 +1,6 @@
 """Supervised latent Dirichlet allocation (sLDA): a response to every document, by the topics that its tokens took.
 
-Source 002, section 27.4.4.1 (Blei & McAuliffe, *Supervised topic models*, NIPS 2007):
+Murphy (2012), section 27.4.4.1 (Blei & McAuliffe, *Supervised topic models*, NIPS 2007):
 
     pi_i ~ Dirichlet(alpha),  q_il | pi_i ~ Categorical(pi_i),  y_il | q_il, b ~ Categorical(b_{q_il})       (as LDA)
     qbar_i = 1/L_i sum_l q_il,   eta_i = W qbar_i                                                       (eq. 27.66)

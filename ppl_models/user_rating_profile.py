@@ -1,6 +1,6 @@
 """User rating profile: every response of a row comes from one of K profiles, in the row's own mix.
 
-Source 002: Murphy, *Machine Learning: a Probabilistic Perspective*, section 27.2.3, eq. 27.14 (the user rating profile
+Murphy (2012), section 27.2.3, eq. 27.14 (the user rating profile
 model of Marlin, NIPS 2003; the simplex factor model of Bhattacharya & Dunson, 2011). With rows i, responses r = 1..R:
 
     pi_i ~ Dirichlet(alpha)

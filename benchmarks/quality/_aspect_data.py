@@ -1,6 +1,6 @@
-"""The binary matrices of the aspect Bernoulli experiments, and the corruptions that source 001 puts on them.
+"""The binary matrices of the aspect Bernoulli experiments, and the corruptions that Bingham et al. (2007) puts on them.
 
-Source 001: Bingham, Kabán and Fortelius, The aspect Bernoulli model, Pattern Anal. Applic. 2007. Its fossil data (501
+Bingham, Kabán and Fortelius, The aspect Bernoulli model, Pattern Anal. Applic. 2007. Its fossil data (501
 sites x 139 genera) and its digits are not at hand as it used them; these are the nearest.
 """
 
@@ -18,7 +18,7 @@ _HEADERS = """
 subject lines organization writes article edu com university apr mar gov org news net nntp host posting distribution
 reply don doesn isn didn won wasn wouldn
 """
-#: Everyday words that usual stop lists (SMART's, which source 001's toolkit removes) have and scikit-learn's has not.
+#: Everyday words that usual stop lists (SMART's, which the paper's toolkit removes) have and scikit-learn's has not.
 _EVERYDAY = """
 able ask asking believe best better certain come comes consider corresponding did different does doing example far
 follow following getting goes going good got help hope inside instead just know known knows let like likely little
@@ -97,7 +97,7 @@ def mammals(folder: Path) -> Fossils:
 def set_to(value: int, x: np.ndarray, seed: int, most: float = 0.4) -> Corrupted:
     """Every entry becomes ``value`` with a probability of its row's own, drawn from Uniform[0, most].
 
-    As in source 001 (its footnote 7) new values also fall on entries that have them already, to no effect.
+    As in Bingham et al. (2007) (its footnote 7) new values also fall on entries that have them already, to no effect.
     """
     generator = np.random.default_rng(seed)
     share = generator.uniform(0, most, size=(len(x), 1))
@@ -106,7 +106,7 @@ def set_to(value: int, x: np.ndarray, seed: int, most: float = 0.4) -> Corrupted
 
 
 def removal_rate(rounded: np.ndarray, corrupted: Corrupted) -> tuple[float, float, float]:
-    """Source 001, 3.6.2: noise removal 1 - (fp + fn) / 2, with fp and fn, for added zeros.
+    """Bingham et al. (2007), 3.6.2: noise removal 1 - (fp + fn) / 2, with fp and fn, for added zeros.
 
     fp: the share of the true zeros (0 in the original) that the reconstruction turns to 1; fn: the share of the false
     zeros (1 in the original, 0 now) that it does not turn to 1. Ones that were left alone do not count. Changing

@@ -48,7 +48,7 @@ class Aspects:
 
     @property
     def lightest(self) -> int:
-        """The aspect of the smallest sum: the one that source 001 takes for the white phantom."""
+        """The aspect of the smallest sum: the one that Bingham et al. (2007) takes for the white phantom."""
         return int(self.aspect.sum(1).argmin())
 
     @property
@@ -80,7 +80,7 @@ def default_aspects(x: np.ndarray, k: int, seed: int = 0) -> Aspects:
 
 
 def random_start(x: np.ndarray, k: int, seed: int) -> Aspects:
-    """One random start, as source 001 makes them, to a gain below 0.0001 a row."""
+    """One random start, as Bingham et al. (2007) makes them, to a gain below 0.0001 a row."""
     model = AspectBernoulli(num_components=k, num_features=x.shape[1])
     method = VariationalEM(guide="map", search=None, max_iterations=2000, tolerance=1e-4)
     return Aspects(method.fit(model, x, seed=seed, progress=False))
@@ -104,7 +104,7 @@ def mixture(x: np.ndarray, k: int, seed: int = 0) -> Fit:
 
 
 def logistic_pca(x: np.ndarray, k: int, seed: int = 0) -> Fit:
-    """Point estimates of scores and weights, as source 001 has them; the default priors are a mild penalty."""
+    """Point estimates of scores and weights, as the paper has them; the default priors are a mild penalty."""
     model = LogisticPCA(num_components=k, num_features=x.shape[1])
     return VariationalEM(guide="map", tolerance=1e-3).fit(model, x, seed=seed, progress=False)
 
@@ -115,7 +115,7 @@ def mixture_mean(result: Fit) -> np.ndarray:
 
 
 def nmf(x: np.ndarray, k: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """scikit-learn's Euclidean NMF by multiplicative updates, as in source 001: the bases, and the product cut at 1."""
+    """scikit-learn's Euclidean NMF by multiplicative updates, as in the paper: the bases, and the product cut at 1."""
     start = "nndsvda" if k <= min(x.shape) else "random"
     learner = NMF(k, init=start, solver="mu", max_iter=500, random_state=seed)
     score = learner.fit_transform(x)

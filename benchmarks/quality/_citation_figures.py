@@ -1,4 +1,4 @@
-"""Pictures of the citation analysis: NOCA's loadings by community, and the similarity curves (000, Figs. 12 and 14)."""
+"""Pictures of the citation analysis: NOCA's loadings by community, and the similarity curves (paper, Figs. 12, 14)."""
 
 from __future__ import annotations
 

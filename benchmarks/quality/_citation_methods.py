@@ -1,4 +1,4 @@
-"""How the citation benchmarks fit each model, and what stands for its components (000, section 5.4)."""
+"""How the citation benchmarks fit each model, and what stands for its components (the paper, section 5.4)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Learned(NamedTuple):
 
 
 def noca(data: Data, size: int, seed: int) -> Learned:
-    """Exact EM from one random start, as a run of 000 is one start of its variational EM."""
+    """Exact EM from one random start, as a run of the paper is one start of its variational EM."""
     model = NOCA(num_components=size, num_features=data.num_features)
     fit = custom_inference.fit(model, data, seed=seed, search=ONE, tolerance=TOLERANCE, progress=False)
     return Learned(fit, Components.of(fit.params["loading"], fit.params["source_prior"]))

@@ -1,4 +1,4 @@
-"""Who is cited together at NIPS: communities as one perceives them, and how well components match them (000, 5.4)."""
+"""Who is cited together at NIPS: communities as one perceives them, and how well components match them (paper, 5.4)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ppl_models.datasets import read_matrix
 
 Array = NDArray[np.float64]
 
-#: Written down before any fit, from general knowledge of the field, as 000 did for its own names (5.4.2).
+#: Written down before any fit, from general knowledge of the field, as the paper did for its own names (5.4.2).
 COMMUNITIES: dict[str, tuple[str, ...]] = {
     "reinforcement": (
         "sutton", "barto", "watkins", "tesauro", "singh", "moore", "bertsekas", "dayan", "bradtke", "atkeson",
@@ -45,7 +45,7 @@ COMMUNITIES: dict[str, tuple[str, ...]] = {
         "amari", "cichocki", "oja", "linsker", "olshausen", "sanger", "becker", "bienenstock", "sejnowski",
     ),
 }  # fmt: skip
-#: As many names of a component as 000 lists (Fig. 13); of a community at least 5 is good purity, 3 or 4 mediocre.
+#: As many names of a component as the paper lists (Fig. 13); of a community at least 5 is good purity, 3 or 4 mediocre.
 TOP, GOOD, MEDIOCRE = 7, 5, 3
 
 
@@ -62,7 +62,7 @@ class Components(NamedTuple):
 
 
 def citations(folder: Path) -> tuple[Data, int]:
-    """Papers x cited surnames without papers that cite nobody, and how many those were (000, 5.1 drops them too)."""
+    """Papers x cited surnames without papers that cite nobody, and how many those were (the paper drops them too)."""
     data = read_matrix(folder / "nips" / "nips_cited_surnames.npz", dtype=torch.float64)
     some = data.x.sum(1) > 0
     return data.rows(some.nonzero().flatten()), int((~some).sum())
@@ -73,7 +73,7 @@ def top_names(vector: Array, names: Sequence[str], top: int = TOP) -> list[str]:
 
 
 def score(names: Sequence[str], community: Sequence[str]) -> float:
-    """1 for a component of good purity, 1/2 for a mediocre one, else 0: 000's judgement by eye, as a count."""
+    """1 for a component of good purity, 1/2 for a mediocre one, else 0: the paper's judgement by eye, as a count."""
     inside = len(set(names) & set(community))
     return 1.0 if inside >= GOOD else 0.5 if inside >= MEDIOCRE else 0.0
 
@@ -89,7 +89,7 @@ def successes(vectors: Array, names: Sequence[str]) -> dict[str, float]:
 
 
 def community_vectors(names: Sequence[str]) -> Array:
-    """0/1 vectors of the communities (000, 5.4.2), (C, D)."""
+    """0/1 vectors of the communities (Singliar & Hauskrecht 2006, 5.4.2), (C, D)."""
     return np.array([[float(name in members) for name in names] for members in COMMUNITIES.values()])
 
 

@@ -1,4 +1,4 @@
-"""Replicated softmax beside LDA and the unigram distribution on two corpora (source 002, Fig. 27.32)."""
+"""Replicated softmax beside LDA and the unigram distribution on two corpora (Murphy 2012, Fig. 27.32)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NOTE = (
 def part_perplexity(folder: Path) -> Table:
     """Perplexities of whole documents, by two efforts, and of second halves given the first."""
     columns = ["corpus", "method", "whole documents", "with a finer path", "completion"]
-    table = Table("Figure 27.32 of source 002", columns, note=_NOTE)
+    table = Table("Figure 27.32 of Murphy (2012)", columns, note=_NOTE)
     for data in (nips(folder), newsgroups(folder)):
         rng = np.random.default_rng(0)
         some = data.test[np.sort(rng.choice(data.test.shape[0], _WHOLE, replace=False))]

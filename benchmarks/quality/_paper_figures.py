@@ -73,7 +73,7 @@ def test_log_likelihood(test: Trials, weak: Trials, train: Trials, truth: float,
     number_ticks(axes, list(test))
     tidy(axes, xlabel="training rows n", ylabel="exact log-likelihood per row")
     axes.legend(frameon=False)
-    axes.set_title(f"NOCA, K = 8: mean and sd of {num_trials} trials (000, Fig. 6)", fontsize=10)
+    axes.set_title(f"NOCA, K = 8: mean and sd of {num_trials} trials (Singliar & Hauskrecht 2006, Fig. 6)", fontsize=10)
     return figure
 
 
@@ -93,7 +93,7 @@ def model_selection(bic: Trials, likelihood: Trials, truth: float, num_trials: i
     tidy(right, xlabel="number of sources k", ylabel="exact log-likelihood per training row")
     left.legend(frameon=False)
     right.legend(frameon=False, loc="lower right")
-    figure.suptitle(f"NOCA on 2000 rows from 8 sources: mean and sd of {num_trials} trials (000, Fig. 7)", fontsize=10)
+    figure.suptitle(f"NOCA on 2000 rows from 8 sources: mean and sd of {num_trials} trials (Fig. 7)", fontsize=10)
     return figure
 
 
@@ -118,7 +118,7 @@ def running_time(by_rows: Mapping[str, Mapping[int, float]], by_sources: Mapping
         tidy(axes, xlabel=label)
         axes.legend(frameon=False, fontsize=8)
     left.set_ylabel("CPU seconds per iteration")
-    figure.suptitle("NOCA, one E and one M step: median of timed iterations, one thread (000, Fig. 8)", fontsize=10)
+    figure.suptitle("NOCA, one E and one M step: median of timed iterations, one thread (Fig. 8)", fontsize=10)
     return figure
 
 
@@ -140,7 +140,7 @@ def reconstruction(
     tidy(right, xlabel="number of sources k, at n = 2000")
     figure.suptitle(
         f"NOCA, reconstruction from the most probable code: mean and sd of {num_trials[0]} (left) and "
-        f"{num_trials[1]} (right) trials (000, Fig. 9)",
+        f"{num_trials[1]} (right) trials (Singliar & Hauskrecht 2006, Fig. 9)",
         fontsize=10,
     )
     return figure

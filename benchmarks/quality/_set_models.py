@@ -1,4 +1,4 @@
-"""Bag-of-words models as distributions over sets of words (000, sections 5.3 and 5.4.3).
+"""Bag-of-words models as distributions over sets of words (Singliar & Hauskrecht 2006, sections 5.3 and 5.4.3).
 
 NOCA gives every *set* of words a probability. LDA, PLSA and the mixture of multinomials draw words one after the other
 with probabilities q (V,), and the same word may come twice. As a distribution over sets S they are taken at their best:

@@ -26,7 +26,7 @@ def assignments(
     words: Sequence[str],
     titles: Sequence[str],
 ) -> Figure:
-    """Every token a dot, by document and word, black or white by its topic (002, Fig. 27.8)."""
+    """Every token a dot, by document and word, black or white by its topic (Murphy 2012, Fig. 27.8)."""
     figure = Figure(figsize=(4.6 * len(states), 5.2), dpi=110, layout="constrained")
     panels = figure.subplots(1, len(states), squeeze=False, sharey=True)[0]
     for axes, topic, title in zip(panels, states, titles, strict=True):

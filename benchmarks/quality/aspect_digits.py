@@ -1,4 +1,4 @@
-"""Aspect Bernoulli on handwritten digits: what a phantom aspect removes, against five baselines (source 001, 3.6.2).
+"""Aspect Bernoulli on handwritten digits: what a phantom aspect removes, against five baselines (the paper, 3.6.2).
 
     python -m benchmarks.quality.aspect_digits [--seeds 30] [--only curves starts pictures aic] [--data DIR]
 
@@ -7,7 +7,7 @@ where at least 3 of 6 fine pixels are); every pixel of an image is set to 0 with
 from Uniform[0, 0.4]. No method is told which zeros were added. The noise removal rate is 1 - (fp + fn) / 2: fp is the
 share of true zeros (0 in the original) that a reconstruction turns to 1, fn the share of false zeros (1 in the
 original, 0 now) that it leaves at 0. Changing nothing scores 0.5. Reconstructed means are rounded at 1/2. "AB, phantom
-removed" drops the aspect of the smallest sum over pixels, as source 001 does, whether or not it is blank.
+removed" drops the aspect of the smallest sum over pixels, as Bingham et al. (2007) does, whether or not it is blank.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SUBSETS = 5
 #: Default fits in the search for phantoms; they differ little between seeds.
 DEFAULTS = 3
 REMOVED = "AB, phantom removed"
-#: As in source 001's Figs. 10 and 11.
+#: As in Bingham et al.'s Figs. 10 and 11.
 NUM_BASES = 14
 
 
@@ -94,7 +94,7 @@ def phantom_table(whole: Corrupted, black: Corrupted, num_seeds: int) -> Table:
         note=(
             "Found, by the thresholds of ``phantoms``: the lightest aspect has mean P(on | aspect) at most 0.02 and no "
             "entry above 0.5 (white phantom), or the darkest the same of 1 - P (black). Median / worst of the fits; "
-            "for a black phantom the mean and the largest entry are of 1 - P. Source 001: 28 of 30 random "
+            "for a black phantom the mean and the largest entry are of 1 - P. Bingham et al. (2007): 28 of 30 random "
             "starts on its other two data sets."
         ),
     )
@@ -177,7 +177,7 @@ def aic_table(whole: Corrupted, x: np.ndarray, sizes: Sequence[int], num_seeds: 
     for name, data in (("original", x), ("zeros added", whole.x)):
         values = [best_of(data, k, num_seeds).fit.aic() / 2 for k in sizes]
         table.rows.append([name, *(f"{v:.0f}" for v in values), f"K = {sizes[int(np.argmin(values))]}"])
-    table.note = f"{num_seeds} default fit(s); all 2000 images. Source 001: 15 for its digits, 14 with zeros added."
+    table.note = f"{num_seeds} default fit(s); all 2000 images. the paper: 15 for its digits, 14 with zeros added."
     return table
 
 

@@ -1,4 +1,4 @@
-"""Aspect Bernoulli: the entropies of the parameters while EM climbs (source 001, eq. 31 and Fig. 4).
+"""Aspect Bernoulli: the entropies of the parameters while EM climbs (Bingham et al. 2007, eq. 31 and Fig. 4).
 
     python -m benchmarks.quality.aspect_entropies [--data DIR]
 

@@ -1,4 +1,4 @@
-"""Held-out likelihood of aspect Bernoulli and its rivals on three data sets, and their AIC and BIC (source 001, 3.2).
+"""Held-out likelihood of aspect Bernoulli and its rivals on three data sets, and their AIC and BIC (the paper, 3.2).
 
     python -m benchmarks.quality.aspect_heldout_curves [--folds 10] [--rows 2000] [--only mammals]
 
@@ -32,7 +32,7 @@ from benchmarks.quality._aspect_methods import (
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 
 LOADERS = {"mammals": mammals, "newsgroups": newsgroups, "digits": digits}
-#: Coarser than source 001's.
+#: Coarser than Bingham et al.'s.
 SIZES = {
     "mammals": (1, 2, 3, 4, 5, 6, 8, 10, 15, 20),
     "newsgroups": (1, 2, 3, 4, 5, 6, 8, 10, 15, 20),

@@ -1,9 +1,9 @@
-"""Aspect Bernoulli on fossil mammals: true and false absences (source 001, 3.4 and 3.6.1).
+"""Aspect Bernoulli on fossil mammals: true and false absences (Bingham et al. 2007, 3.4 and 3.6.1).
 
     python -m benchmarks.quality.aspect_mammals [--seeds 30] [--data DIR]
 
 Writes ``benchmarks/results/aspect_mammals.{md,json}`` and figures. 351 Miocene sites x 104 genera of the NOW database
-(source 001: 501 x 139 over 2-23 million years; that matrix was not found). The fit sees neither ages nor the order of
+(the paper: 501 x 139 over 2-23 million years; that matrix was not found). The fit sees neither ages nor the order of
 the sites.
 """
 
@@ -76,7 +76,7 @@ def filling_table(fossils: Fossils, by_size: dict[int, dict[str, np.ndarray]], c
             "rounded reconstruction has been added to the recorded presences; presences set outside a genus's range "
             "widen it and make new false absences, so it can be negative. Literal: the same where the reconstruction "
             "replaces the data; it rewards methods that erase presences (all zeros would score "
-            f"{absent.sum()}), hence the other columns. Source 001's printed decreases put AB with the phantom removed "
+            f"{absent.sum()}), hence the other columns. the paper's printed decreases put AB with the phantom removed "
             "first and PLSA last."
         ),
     )
@@ -132,7 +132,7 @@ def age_table(fit: Aspects, fossils: Fossils, order: list[int]) -> Table:
     table.note = (
         "A genus's age is the mean age of its sites, which the fit has not seen; a genus belongs to the aspect (other "
         f"than the phantom) that gives it the largest probability. Wilcoxon rank-sum p-values of the ages: {written}. "
-        "Source 001: all pairs below 0.0201 (genera weighted by probability)."
+        "Bingham et al. (2007): all pairs below 0.0201 (genera weighted by probability)."
     )
     return table
 
@@ -148,9 +148,9 @@ def main() -> None:
     arguments = parser.parse_args()
     fossils = mammals(require_data(parser, arguments))
     quiet_and_single_threaded()
-    paper = "Source 001, on its own matrix: K = 4."
+    paper = "Bingham et al. (2007), on its own matrix: K = 4."
     aic, chosen = aic_table(fossils.x, range(1, 11), 3, paper)
-    starts = starts_table(fossils.x, chosen, arguments.seeds, "Source 001: 28 of 30 random starts.")
+    starts = starts_table(fossils.x, chosen, arguments.seeds, "Bingham et al. (2007): 28 of 30 random starts.")
     fit = best_aspects(fossils.x, chosen, 3)
     order = aspect_order(fit, fossils)
     by_size = {k: means(fossils, k, 3) for k in dict.fromkeys(sorted((*SIZES, chosen)))}
@@ -160,7 +160,7 @@ def main() -> None:
     divisions = {most: (added, added_ones(added, chosen + 1, 4)) for most, added in runs.items()}
     names = [f"aspect_mammals_added_{round(100 * most)}" for most in divisions]
     paper = (
-        "Source 001 has 5.1% ones before and 12.5% after, which is Uniform[0, 0.16] rather than the Uniform[0, 0.4] "
+        "the paper has 5.1% ones before and 12.5% after, which is Uniform[0, 0.16] rather than the Uniform[0, 0.4] "
         "that it states; both are shown."
     )
     tables.append(added_table(divisions, paper, [f"{name}.png" for name in names]))

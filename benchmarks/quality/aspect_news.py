@@ -1,4 +1,4 @@
-"""Aspect Bernoulli on short newsgroup documents: topics, and the words that are left out (source 001, 3.5 and 3.6.3).
+"""Aspect Bernoulli on short newsgroup documents: topics, and the words that are left out (the paper, 3.5 and 3.6.3).
 
     python -m benchmarks.quality.aspect_news [--seeds 30] [--data DIR]
 
@@ -40,7 +40,7 @@ def topic_table(fit: Aspects, data: Binary, order: Sequence[int], names: Sequenc
         f"Aspects (Table 1), K = {len(order)}",
         ["aspect", "sum of memberships", "in its group", "most probable words, P(word | aspect)"],
         note=(
-            f"{len(data.x)} documents x {data.x.shape[1]} words, {data.x.mean():.1%} ones (source 001: 6.3%). In its "
+            f"{len(data.x)} documents x {data.x.shape[1]} words, {data.x.mean():.1%} ones (the paper: 6.3%). In its "
             "group: the share of the aspect's memberships that falls on documents of the group that names it."
         ),
     )
@@ -121,19 +121,19 @@ def main() -> None:
     arguments = parser.parse_args()
     data = newsgroups(require_data(parser, arguments))
     quiet_and_single_threaded()
-    aic, _ = aic_table(data.x, range(2, 11), 5, "Source 001, on its own documents: K = 5.")
+    aic, _ = aic_table(data.x, range(2, 11), 5, "Bingham et al. (2007), on its own documents: K = 5.")
     fit = best_aspects(data.x, 5, 5)
     order, names = aspect_order(fit, data)
     documents = heterogeneous(fit, data.x)
     tables = [aic, topic_table(fit, data, order, names)]
     figure = draw.richness(fit, order, data.x.sum(1), "distinct words in the document", "Newsgroups", documents, names)
     tables[1].figures = [draw.save(figure, RESULTS, "aspect_news_richness")]
-    tables.append(starts_table(data.x, 5, arguments.seeds, "Source 001: 28 of 30 random starts."))
+    tables.append(starts_table(data.x, 5, arguments.seeds, "Bingham et al. (2007): 28 of 30 random starts."))
     tables += [analysis_table(fit, data, order, names, documents), expansion_table(fit, data)]
     runs = {most: set_to(1, data.x, seed=7, most=most) for most in (0.4, 0.16)}
     divisions = {most: (added, added_ones(added, 6, 10)) for most, added in runs.items()}
     paper = (
-        "Source 001 has 6.3% ones before and 13.7% after, which is Uniform[0, 0.16] rather than the Uniform[0, 0.4] "
+        "the paper has 6.3% ones before and 13.7% after, which is Uniform[0, 0.16] rather than the Uniform[0, 0.4] "
         "that it states; both are shown. Best likelihood of 10 fits, about equally many parameters."
     )
     files = [f"aspect_news_added_{round(100 * most)}.png" for most in divisions]

@@ -1,8 +1,8 @@
-"""Citation analysis: NOCA beside LDA, PLSA, a mixture of multinomials and logistic PCA (source 000, section 5.4).
+"""Citation analysis: NOCA beside LDA, PLSA, a mixture of multinomials and logistic PCA (the paper, section 5.4).
 
     python -m benchmarks.quality.citations [--starts 20] [--quick] [--data DIR]
 
-Writes ``benchmarks/results/citations.{md,json}`` and figures. Source 000 had CiteSeer papers x 40 authors of five
+Writes ``benchmarks/results/citations.{md,json}`` and figures. the paper had CiteSeer papers x 40 authors of five
 communities; here are NIPS 0-12 papers x 201 surnames found in their texts, and communities written down before any fit,
 from general knowledge of the field (``_citations.COMMUNITIES``). A document is the set of names it cites.
 """
@@ -48,7 +48,7 @@ class Runs(NamedTuple):
 
 
 def runs(data: Data, size: int, starts: int) -> Runs:
-    """LDA's starts differ in alpha, .01 to 10 (000, 5.4: its components hardly depend on the start)."""
+    """LDA's starts differ in alpha, .01 to 10 (the paper, 5.4: its components hardly depend on the start)."""
     learned, seconds = {}, {}
     alphas = np.geomspace(0.01, 10, starts)
     for name, method in METHODS.items():
@@ -68,10 +68,11 @@ def success_table(found: Runs, names: Sequence[str], size: int) -> Table:
         f"Communities recovered (Table 1), K = {size}",
         ["method", *COMMUNITIES, "all", "CPU s a fit"],
         note=(
-            f"Percent of the {len(found.learned['NOCA'])} starts. 000 judged by eye; here a component speaks for the "
-            f"community that most of its {TOP} strongest names belong to, and scores 1 where at least {GOOD} of them "
-            f"do (good purity), 1/2 at {MEDIOCRE} or {GOOD - 1} (mediocre), else 0; a community counts its best "
-            "component. LDA's runs differ in alpha, .01 to 10, as in 000. K components find at most K communities."
+            f"Percent of the {len(found.learned['NOCA'])} starts. The paper judged by eye; here a component speaks "
+            f"for the community that most of its {TOP} strongest names belong to, and scores 1 where at least {GOOD} "
+            f"of them do (good purity), 1/2 at {MEDIOCRE} or {GOOD - 1} (mediocre), else 0; a community counts its "
+            "best component. LDA's runs differ in alpha, .01 to 10, as in the paper. K components find at most K "
+            "communities."
         ),
     )
     for name, learned in found.learned.items():

@@ -1,4 +1,4 @@
-"""Citation analysis: cross-entropy of test documents, as sets (source 000, section 5.4.3 and Table 2).
+"""Citation analysis: cross-entropy of test documents, as sets (Singliar & Hauskrecht 2006, section 5.4.3 and Table 2).
 
     python -m benchmarks.quality.citations_entropy [--splits 20] [--quick] [--data DIR]
 
@@ -107,9 +107,9 @@ def perplexity_table(data: Data, sizes: Sequence[int], splits: int) -> Table:
             f"Nats per document, mean over {splits} splits (4/5 training, 1/5 test). As sets: -log P(S). The models of "
             "words draw the size of the set from the training documents' sizes, then words until they all differ "
             "(``_set_models``); NOCA's P(S) needs neither. A bound on P is a lower one, so that on the cross-entropy "
-            "is an upper one (000 calls it lower). Words in order: -log p(words | how many), which gives away "
-            "the size and counts every order as a document of its own; 000's figures for models of words seem to be "
-            "these. Papers without citations are left out, as in 000, but NOCA still gives them probability."
+            "is an upper one (the paper calls it lower). Words in order: -log p(words | how many), which gives away "
+            "the size and counts every order as a document of its own; the paper's figures for models of words seem to "
+            "be these. Papers without citations are left out, as in the paper, but NOCA still gives them probability."
         ),
     )
     every: dict[tuple[int, str], list[Scores]] = {}

@@ -1,4 +1,4 @@
-"""Helmholtz machines: the 4 x 4 bars of source 004, other nets, and topic words.
+"""Helmholtz machines: the 4 x 4 bars of Dayan et al. (1995), other nets, and topic words.
 
     python -m benchmarks.quality.helmholtz [--data DIR] [--parts bars others words]
 
@@ -57,7 +57,7 @@ def shares(rows: Array) -> tuple[Array, Array]:
 def part_bars() -> Table:
     """All of the bars by the default, and by what learns with a recognition network."""
     table = Table("4 x 4 bars, 1-8-16", ["method", "data", "KL", "most", "<= .06", "CPU s"], note=(
-        "Orientation 1/2, each of four bars on with probability 1/2, all on excluded (004): entropy 3.3550. KL from "
+        "Orientation 1/2, each of four bars on with probability 1/2, all on excluded: entropy 3.3550. KL from "
         "this distribution to the machine, exact, by the 2^9 states of the hidden layers. A network built by hand has "
         f".056. The default: {_SEEDS} seeds, from the distribution itself (30 rows, priors Normal(0, 500)) and from "
         f"{_SAMPLE:,} rows. Methods with a recognition network: three seeds, 5,000 rows, {_STEPS:,} steps of 100 rows; "
@@ -164,7 +164,7 @@ def teacher(layers: tuple[int, ...], seed: int) -> tuple[Array, float]:
 def part_words(folder: Path) -> Table:
     """Words of the hidden units of a machine on documents."""
     columns = ["hidden unit", "on", "terms, on and off", "groups", "words", "words without it"]
-    table = Table("Topic words of newsgroups (004)", columns, note=(
+    table = Table("Topic words of newsgroups", columns, note=(
         "Four newsgroups, training documents by date, the 300 most frequent terms of at least three letters that are "
         "no stop words, which of them a document has; 1-12-300 by exact sums. On: the share of the documents; terms: "
         "how many a document has then, and otherwise; groups: in which the unit is on most and least often, and how "

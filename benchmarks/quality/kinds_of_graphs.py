@@ -1,4 +1,4 @@
-"""Kinds of graphs that block models generate and find again (002, section 27.5.1, Figs. 27.18 to 27.20).
+"""Kinds of graphs that block models generate and find again (Murphy 2012, section 27.5.1, Figs. 27.18 to 27.20).
 
     python -m benchmarks.quality.kinds_of_graphs [--seeds 20] [--quick]
 

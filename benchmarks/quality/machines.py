@@ -224,9 +224,9 @@ def part_ratings(folder: Path) -> Table:
 
 
 def part_retrieval(folder: Path) -> Table:
-    """Precision and recall of documents of the query's group (002, fig. 27.33)."""
+    """Precision and recall of documents of the query's group (Murphy 2012, fig. 27.33)."""
     note = "Precision at a recall, by the cosine of hidden means, or of proportions, of test and training documents."
-    table = Table("Retrieval of newsgroups (002, figure 27.33)", ["method", "at 1 %", "at 10 %", "at 50 %"], note=note)
+    table = Table("Retrieval of newsgroups (Murphy, Fig. 27.33)", ["method", "at 1 %", "at 10 %", "at 50 %"], note=note)
     train, seen, held = documents(folder)
     test, group, asked = (seen + held).tocsr(), *documents_groups(folder)
     model = ReplicatedSoftmax(num_hidden=50, num_features=train.shape[1])

@@ -97,7 +97,7 @@ def fig5(sizes: Sequence[int] = (50, 200, 1000)) -> Table:
         error = (params["loading"][matched.order] - truth["loading"]).abs().mean()
         found = int((matched.similarity > 0.95).sum())
         table.rows.append([size, found, float(matched.similarity.min()), float(error)])
-    figure = draw.pictures(lines, [*names, "leak"], "NOCA, K = 8: learned sources (000, Fig. 5)")
+    figure = draw.pictures(lines, [*names, "leak"], "NOCA, K = 8: learned sources (Singliar & Hauskrecht 2006, Fig. 5)")
     table.figures = [save(figure, "noca_paper_fig5")]
     return table
 

@@ -160,7 +160,7 @@ def selection_table(data: Data, sizes: Sequence[int], num_seeds: int) -> tuple[T
         f"Miocene mammals: {len(data)} sites x {data.num_features} genera: how many sources?",
         ["k", "BIC", "log-likelihood per site", "held out, flat priors", "held out, weak priors"],
         note=(
-            f"Best of {num_seeds} seeds. BIC as in source 000, half of the usual one. "
+            f"Best of {num_seeds} seeds. BIC as in Singliar & Hauskrecht (2006), half of the usual one. "
             "Held out: mean log-likelihood of each fifth of the sites under the fit to the "
             "others, with flat priors (maximum likelihood) and with loading ~ Beta(1.2, 1.4), leak ~ Beta(1.5, 8)."
         ),
@@ -168,7 +168,7 @@ def selection_table(data: Data, sizes: Sequence[int], num_seeds: int) -> tuple[T
     scores = {}
     for k in sizes:
         best = default_runs(data, k, num_seeds).best
-        scores[k] = best.bic() / 2  # as source 000 prints it
+        scores[k] = best.bic() / 2  # as Singliar & Hauskrecht (2006) prints it
         flat = NOCA(num_components=k, num_features=data.num_features)
         held = [held_out(model, data) for model in (flat, flat.with_priors(**WEAK_PRIORS))]
         table.rows.append([k, f"{scores[k]:.0f}", float(best.elbo[-1]) / len(data), *held])

@@ -1,4 +1,4 @@
-"""NOCA against logistic PCA as binary codes: reconstruction errors (source 000, 4.4, Figs. 9 and 10).
+"""NOCA against logistic PCA as binary codes: reconstruction errors (Singliar & Hauskrecht 2006, 4.4, Figs. 9 and 10).
 
     python -m benchmarks.quality.noca_reconstruction [--trials 6]
 

@@ -1,4 +1,4 @@
-"""Factors of ratings: passes against error, parameters against error, and films in the plane (002, Figs. 27.28-27.29).
+"""Factors of ratings: passes against error, parameters against error, and films in the plane (Murphy, Figs. 27.28-29).
 
     python -m benchmarks.quality.rating_curves [--data DIR] [--quick]
 

@@ -1,4 +1,4 @@
-"""Sampson's monks: three groups of novices found from who likes whom (002, section 27.5.2 and Fig. 27.22).
+"""Sampson's monks: three groups of novices found from who likes whom (Murphy 2012, section 27.5.2 and Fig. 27.22).
 
     python -m benchmarks.quality.sampson [--data DIR] [--seeds 20] [--quick] [--graph-tool PYTHON ...]
 

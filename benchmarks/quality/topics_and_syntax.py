@@ -1,4 +1,4 @@
-"""Topics and syntax (LDA-HMM): known states and topics, and the tables and the figure of 002 (Table 27.1, Fig. 27.14).
+"""Topics and syntax (LDA-HMM): known states and topics, and the tables and the figure of Murphy (27.1, 27.14).
 
     python -m benchmarks.quality.topics_and_syntax [--data DIR] [--only known|addresses] [--documents 20]
 
@@ -202,11 +202,11 @@ def addresses(folder: Path, number: int, results: Path) -> list[Table]:
     )
     settings += f"{seconds:.0f} CPU s"
     rows = [[rank, *(", ".join(_words(topic_table(one, 12), rank)) for one in (lda, found))] for rank in range(topics)]
-    tables = [Table(TOPICS, ("topic by share", "LDA", "LDA-HMM"), rows, note=f"{settings}. 002, Table 27.1, top.")]
+    tables = [Table(TOPICS, ("topic by share", "LDA", "LDA-HMM"), rows, note=f"{settings}. Murphy, Table 27.1, top.")]
     classes = class_table(found, 12, mass=0.9)["word"]
     order = dict.fromkeys(classes.index.get_level_values("state"))
     lists = [[n, ", ".join(map(str, classes.loc[c]))] for n, c in enumerate(order)]
-    note = "A list ends where its words have 90 % of the class; `#` is a number, `*` a rare word (002, Table 27.1)."
+    note = "A list ends where its words have 90 % of the class; `#` is a number, `*` a rare word (Murphy, Table 27.1)."
     tables.append(Table(CLASSES, ("class by use", "words"), lists, note=note))
     words = ambiguous_words(found, least=30)
     shown = next((w for w in words.index if str(w).isalpha() and len(str(w)) > 3), words.index[0])
@@ -214,7 +214,7 @@ def addresses(folder: Path, number: int, results: Path) -> list[Table]:
     figure.savefig(results / "topics_and_syntax_roles.png")
     numbers = words.head(12).to_numpy().tolist()
     rows = [[str(word), int(one[0]), *one[1:]] for word, one in zip(words.index, numbers, strict=False)]
-    note = "Standard deviation over the tokens of a word of its probability to be content. Below: 002, Fig. 27.14."
+    note = "Standard deviation over the tokens of a word of its probability to be content. Below: Murphy, Fig. 27.14."
     columns = ("word", "tokens", "mean probability of content", "spread")
     return [*tables, Table(ROLES, columns, rows, note=note, figures=["topics_and_syntax_roles.png"])]
 

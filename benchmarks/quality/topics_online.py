@@ -1,4 +1,4 @@
-"""Online and batch variational Bayes: held-out perplexity against documents seen (002, section 27.3.7, Fig. 27.9).
+"""Online and batch variational Bayes: held-out perplexity against documents seen (Murphy, section 27.3.7, Fig. 27.9).
 
     python -m benchmarks.quality.topics_online [--quick] [--data DIR]
 

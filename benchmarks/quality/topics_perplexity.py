@@ -1,4 +1,4 @@
-"""Perplexity against K: unigram, mixture of unigrams, PLSA with folding-in, LDA (002, section 27.3.3 and Fig. 27.6).
+"""Perplexity against K: unigram, mixture of unigrams, PLSA with folding-in, LDA (Murphy, section 27.3.3 and Fig. 27.6).
 
     python -m benchmarks.quality.topics_perplexity [--parts nips newsgroups] [--quick] [--data DIR]
 

@@ -1,4 +1,4 @@
-"""River, bank, money: collapsed Gibbs sampling of a small corpus (002, section 27.3.5 and Fig. 27.8).
+"""River, bank, money: collapsed Gibbs sampling of a small corpus (Murphy 2012, section 27.3.5 and Fig. 27.8).
 
     python -m benchmarks.quality.topics_river_bank [--corpora 60] [--quick]
 
@@ -34,7 +34,7 @@ GAMMA, SWEEPS = 0.01, 64
 #: Concentrations of the documents' mixes: any mix, and mostly one topic a document.
 ALPHAS = {1.0: "in any mix", 0.2: "mostly of one topic each"}
 WORDS = ("money", "loan", "bank", "river", "stream", "bank")
-#: 002 prints these (27.3.5); the words of each topic in the order of WORDS.
+#: Murphy prints these (27.3.5); the words of each topic in the order of WORDS.
 PRINTED = (0.32, 0.29, 0.39, 0.25, 0.40, 0.35)
 
 
@@ -100,7 +100,7 @@ def many_corpora(number: int, alpha: float) -> Table:
             f"The fits have the alpha that drew the corpora, and gamma = {GAMMA:g}; the source does not state its own."
         ),
     )
-    table.rows.append(["002, 27.3.5 (one corpus)", *(f"{v:.2f}" for v in PRINTED), "", f"{_farthest(PRINTED):.3f}"])
+    table.rows.append(["Murphy, 27.3.5 (one corpus)", *(f"{v:.2f}" for v in PRINTED), "", f"{_farthest(PRINTED):.3f}"])
     for name, rows in every.items():
         values = np.array(rows)
         far = np.array([_farthest(row) for row in values])

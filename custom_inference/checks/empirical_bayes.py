@@ -1,4 +1,4 @@
-"""Held-out likelihood under the training rows' own distribution of the latents (source 001, eqs. 22-26)."""
+"""Held-out likelihood under the training rows' own distribution of the latents (Bingham et al. 2007, eqs. 22-26)."""
 
 from __future__ import annotations
 

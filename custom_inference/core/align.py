@@ -63,7 +63,8 @@ def rename_components(
 
 
 def match_components(reference: Any, found: Any, *, within: Sets | None = None) -> Alignment:
-    """Hungarian matching of rows by cosine similarity: the maximum-weight one-to-one matching (000, 5.4.2).
+    """Hungarian matching of rows by cosine similarity: the maximum-weight one-to-one matching (Singliar & Hauskrecht
+    2006, 5.4.2).
 
     Components that are matrices, as in (K, R, C), are taken entry by entry. within: sets of components that may change
     places, each among themselves, while all others stay; by default all may.

@@ -56,8 +56,8 @@ def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor,
 def criterion(log_likelihood: float, num_parameters: int, num_rows: float, kind: str) -> float:
     """-2 L + psi log N ("bic") or -2 L + 2 psi ("aic"); the best model minimises it.
 
-    Schwarz, *Estimating the dimension of a model*, 1978; Akaike, 1974. Sources 000 (section 4.2) and 001 (eq. 27) print
-    half of these.
+    Schwarz, *Estimating the dimension of a model*, 1978; Akaike, 1974. The papers on NOCA (section 4.2) and aspect
+    Bernoulli (eq. 27) print half of these.
     """
     if kind not in ("aic", "bic"):
         raise MethodError(unknown_name("information criterion", kind, ("aic", "bic")))
@@ -94,8 +94,8 @@ def information_criterion(fit: Result, kind: str, bound: str | None = None) -> f
 
     L is log p(x | params) by ``bound``, by default as :func:`score` has it: exact where that is feasible, else the
     fit's own lower bound, with which the criterion is an upper bound of the exact one. For fits that estimate the
-    locals as points it is by default the likelihood at these, and their coordinates count as parameters, as in 001,
-    eq. 27: psi = TK + (K - 1) N. Rows with weights count by these, in L and in N.
+    locals as points it is by default the likelihood at these, and their coordinates count as parameters, as in
+    that of aspect Bernoulli, eq. 27: psi = TK + (K - 1) N. Rows with weights count by these, in L and in N.
 
     Raises MethodError for data that the likelihood only measures a distance of.
     """
@@ -175,7 +175,7 @@ def recovered(found: Params, truth: Params, *, threshold: float = 0.95) -> int:
 
 
 def reconstruction_error(fit: Result, x: Tensor | None = None, *, seed: int = 0) -> float:
-    """Proportion of entries in which a copy sampled at the most probable codes differs from x (000, 4.4)."""
+    """Proportion of entries in which a copy sampled at the most probable codes differs from x (the paper, 4.4)."""
     data = fit.as_data(x).dense()
     if bool(((data.x != 0) & (data.x != 1)).any()) or fit.model.data_kind == "documents":
         name = type(fit.model).__name__

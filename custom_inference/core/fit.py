@@ -41,7 +41,7 @@ class Fit(Result):
 
     def shut_off(self, **thresholds: float) -> Tensor:
         """Return which components explain nothing, (K,) bool, by the thresholds of the model's presentation (for NOCA
-        ``prior_below`` and ``links_below``; 000, sections 3.3 and 4.2)."""
+        ``prior_below`` and ``links_below``; Singliar & Hauskrecht 2006, sections 3.3 and 4.2)."""
         return presentation_of(self.model).is_shut_off(self.model, self.params, **thresholds)
 
     def predict(self, x: Any = None, *, mask: Any = None, names: bool = False, **given: Any) -> Any:

@@ -295,7 +295,8 @@ class Result(Labelled):
     def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None) -> Tensor:
         """Return log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself: no bound on log p(x_n).
 
-        For models whose locals are estimated as points it is the likelihood of their papers (001, eq. 6).
+        For models whose locals are estimated as points it is the likelihood of their papers (Bingham et al. 2007, eq.
+        6).
         """
         data = self.as_data(x, mask)
         posterior = self.posterior if x is None else self.posterior_of(data)
@@ -325,7 +326,7 @@ class Result(Labelled):
         return model.as_data(torch.stack([run["value"] for run in runs]))
 
     def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
-        """Return E[x_nj] at the most probable code of each row, (N, D); for 0/1 data P(x_nj = 1 | code) (000, 4.4).
+        """Return E[x_nj] at the most probable code of each row, (N, D); for 0/1 data P(x_nj = 1 | code).
 
         how: "mode", or "mean" to average over the posterior.
         """

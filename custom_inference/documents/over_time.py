@@ -1,7 +1,7 @@
 """Topics over time: their words slice by slice, how much is said of them, and documents of one topic in any words.
 
-For fits of :class:`ppl_models.DTM` (002, section 27.4.2 and figure 27.12). Slices are named by the labels that came
-with the data, else by their numbers. What lies after the last slice is what the random walk says of it.
+For fits of :class:`ppl_models.DTM` (Murphy 2012, section 27.4.2 and figure 27.12). Slices are named by the labels that
+came with the data, else by their numbers. What lies after the last slice is what the random walk says of it.
 """
 
 from __future__ import annotations

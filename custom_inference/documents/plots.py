@@ -134,7 +134,8 @@ def plot_roles(
     title: str | None = None,
     ax: Axes | None = None,
 ) -> Any:
-    """Sentences with a word in different roles: the darker a token, the more probably it is content (002, Fig. 27.14).
+    """Sentences with a word in different roles: the darker a token, the more probably it is content (Murphy 2012, Fig.
+    27.14).
 
     The word is boxed: first where it is most surely syntax, then where it is most surely content. word: by default the
     one that is most divided (``ambiguous_words``). sentences: how many; of each so many words on either side of it that

@@ -1,10 +1,10 @@
 """How well document models predict: one interface for LDA, PLSA, mixtures, and what is built on them.
 
-    perplexity = exp(-(1/N) sum_i (1/L_i) log q(y_i))      per document                     (002, eq. 27.29)
+    perplexity = exp(-(1/N) sum_i (1/L_i) log q(y_i))      per document                     (Murphy 2012, eq. 27.29)
     perplexity = exp(-sum_i log q(y_i) / sum_i L_i)        per token: all tokens pooled
 
-with natural logarithms (002 mixes them with base 2 in eqs. 27.24-27.26) and q(y_i) the probability of the L_i tokens of
-a held-out document in their order, without the multinomial coefficient.
+with natural logarithms (Murphy mixes them with base 2 in eqs. 27.24-27.26) and q(y_i) the probability of the L_i tokens
+of a held-out document in their order, without the multinomial coefficient.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class HeldOut:
 
 def perplexity(fit: Fit, x: Any, *, how: str = "completion", per: str = "token", **settings: Any) -> float:
     """Perplexity of documents ``x`` under a fit: :func:`held_out` with its arguments, and ``per`` "token" or
-    "document" (002, eq. 27.29)."""
+    "document" (Murphy 2012, eq. 27.29)."""
     return held_out(fit, x, how=how, **settings).perplexity(per)
 
 

@@ -13,8 +13,8 @@ from ppl_models import MethodError
 
 
 def class_table(fit: Result, top: int = 10, *, mass: float = 1.0) -> pd.DataFrame:
-    """The ``top`` words of every class of syntax: a line for each class and rank, the most used class first (002,
-    Table 27.1, bottom). mass: a list ends with the word at which it has this share of the class's probability.
+    """The ``top`` words of every class of syntax: a line for each class and rank, the most used class first (Murphy
+    2012, Table 27.1, bottom). mass: a list ends with the word at which it has this share of the class's probability.
 
     Returns columns ``word`` and ``probability``, indexed by ``state`` (from 1; 0 is that of content) and ``rank``.
     """

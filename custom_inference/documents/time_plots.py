@@ -1,4 +1,5 @@
-"""Figures of topics over time (002, figure 27.12): their words slice by slice, chosen words, shares, documents."""
+"""Figures of topics over time (Murphy 2012, figure 27.12): their words slice by slice, chosen words, shares,
+documents."""
 
 from __future__ import annotations
 

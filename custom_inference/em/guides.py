@@ -22,8 +22,8 @@ class AllCodes(Guide):
 class PointEstimate(Guide):
     """Q = all mass on one value a row: globals and locals are estimated jointly, by maximum a posteriori.
 
-    The estimation of the aspect Bernoulli paper (001, eqs. 5-6) and of logistic PCA. The objective is the log joint,
-    not a bound on the evidence, and the locals appear in ``Fit.params``.
+    The estimation of the aspect Bernoulli paper (Bingham et al. 2007, eqs. 5-6) and of logistic PCA. The objective is
+    the log joint, not a bound on the evidence, and the locals appear in ``Fit.params``.
     """
 
     name: ClassVar[str] = POINT

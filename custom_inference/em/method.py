@@ -49,7 +49,7 @@ class VariationalEM(Method):
     shuffle: form the minibatches of every pass anew from random rows (for ``RowBlocks``, from blocks put together from
         random places, as far as the source allows), and search for starts on such; ``False`` takes rows in order,
         which misleads if they are sorted by anything.
-    delay, forgetting: step sizes of stepwise EM, rho_t = (t + delay)^-forgetting (tau_0 and kappa in 002, alg. 27.2).
+    delay, forgetting: step sizes of stepwise EM, rho_t = (t + delay)^-forgetting (tau_0, kappa in Murphy, alg. 27.2).
     checkpoint: a path, or a :class:`Checkpoint`: the state is saved there, and the same call goes on from it.
     accelerate: "squarem" or "anderson" extrapolate EM's steps, safeguarded; ``None`` does not; "default" leaves it to
         the engine.

@@ -1,7 +1,7 @@
 """Stepwise (online) EM: minibatches, with running averages of the expected statistics (Cappe & Moulines 2009).
 
-For LDA under variational Bayes it is online VB (002, algorithm 27.2; Hoffman, Blei & Bach, NIPS 2010): its b~ is the
-prior plus the statistics, so that averages of the statistics are averages of b~.
+For LDA under variational Bayes it is online VB (Murphy 2012, algorithm 27.2; Hoffman, Blei & Bach, NIPS 2010): its b~
+is the prior plus the statistics, so that averages of the statistics are averages of b~.
 """
 
 from __future__ import annotations

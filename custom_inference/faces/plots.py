@@ -79,7 +79,8 @@ def plot_components(
     title: str | None = None,
     axes: Panels | None = None,
 ) -> Any:
-    """What each component does to the features, how much it is used, and whether it is shut off (000, Fig. 4).
+    """What each component does to the features, how much it is used, and whether it is shut off (Singliar & Hauskrecht
+    2006, Fig. 4).
 
     Components in the order of reports; a leak or bias comes last. Pictures where ``image_shape`` = (height, width) is
     given or the features are labelled r0c0, r0c1, ...; otherwise how much each is used, and below it a heat map of the

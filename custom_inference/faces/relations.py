@@ -40,7 +40,7 @@ def _slice_axes(types: Sequence[str]) -> tuple[int | None, list[int]]:
 def plot_relations(
     fit: Any, *, relation: str | None = None, title: str | None = None, axes: Panels | None = None
 ) -> Any:
-    """A relation as a matrix, rows and columns in the order of their clusters, with lines between these (002, Fig.
+    """A relation as a matrix, rows and columns in the order of their clusters, with lines between these (Murphy, Fig.
     27.26).
 
     Of a relation of three axes a panel for each of the largest clusters of one of them, the mean over its members.
@@ -103,7 +103,8 @@ def plot_clusters(
     ax: Axes | None = None,
 ) -> Any:
     """The graph of the clusters of a relation of entities with others of the same type: an edge for every block whose
-    mean is above ``above``, named by the clusters of the third type that it is of, if there is one (002, Fig. 27.25).
+    mean is above ``above``, named by the clusters of the third type that it is of, if there is one (Murphy 2012, Fig.
+    27.25).
 
     top: members of a cluster that are named.
     """

@@ -29,7 +29,8 @@ _WATCHED = 10
 
 @dataclass(frozen=True, kw_only=True)
 class CollapsedGibbs(Settings, Method):
-    """Collapsed Gibbs sampling (002, section 27.3.4; Griffiths & Steyvers, PNAS 2004), several chains in threads.
+    """Collapsed Gibbs sampling (Murphy 2012, section 27.3.4; Griffiths & Steyvers, PNAS 2004), several chains in
+    threads.
 
     num_samples: draws kept of each chain, ``thin`` sweeps apart, after ``warmup`` sweeps.
     chains: independent chains. The one in the most probable mode is reported, by the sampler's estimate of the mode's

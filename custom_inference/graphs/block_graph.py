@@ -38,7 +38,8 @@ class _Arrow(NamedTuple):
 def plot_block_graph(
     fit: Result, *, above: float | None = None, title: str | None = None, ax: Axes | None = None
 ) -> Any:
-    """The abstract graph between blocks (002, Fig. 27.20): arrows as wide as the probability of an edge is high.
+    """The abstract graph between blocks (Murphy 2012, Fig. 27.20): arrows as wide as the probability of an
+    edge is high.
 
     Blocks stand clockwise in the order of reports, from the top. Discs are as large as the blocks, and their border is
     as wide as an arrow to themselves would be. above: pairs of blocks are joined where the probability (or rate)

@@ -104,7 +104,7 @@ def link_probability(
         :func:`hold_out_dyads` gives them. positions: (i, j) by their numbers, whatever their names.
 
         sum_ab P(q_i = a) P(q_j = b) E[eta_ab]                    SBM; 1 - exp(-rate) in place of eta for counts
-        (1 - rho) E[pi_i]' E[eta] E[pi_j]                         MMSB (002, eqs. 27.77-27.79)
+        (1 - rho) E[pi_i]' E[eta] E[pi_j]                         MMSB (Murphy 2012, eqs. 27.77-27.79)
 
     Of fits with draws it is the mean over the draws of locals and globals together, which no exchange of the blocks'
     labels changes.

@@ -25,7 +25,7 @@ NAMED = 60
 
 
 def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = None, ax: Axes | None = None) -> Any:
-    """The adjacency matrix with its nodes ordered by their blocks, and lines between blocks (002, Fig. 27.19b).
+    """The adjacency matrix with its nodes ordered by their blocks, and lines between blocks (Murphy 2012, Fig. 27.19b).
 
     Edges are points, so that large graphs cost their edges; hidden dyads are grey crosses where nodes are named.
     order: "block" (in the order of the report; within, the surest nodes first) or "data".
@@ -164,7 +164,7 @@ def _apart(at: Array) -> list[tuple[tuple[float, float], int]]:
 def plot_pie_graph(
     fit: Result, *, max_nodes: int = 150, seed: int = 0, title: str | None = None, ax: Axes | None = None
 ) -> Any:
-    """The graph with a pie of memberships at every node (002, Fig. 27.22; Airoldi et al. 2008, Fig. 3).
+    """The graph with a pie of memberships at every node (Murphy 2012, Fig. 27.22; Airoldi et al. 2008, Fig. 3).
 
     Nodes are placed by forces along the edges. Raises ``MethodError`` for more than ``max_nodes`` nodes.
     """

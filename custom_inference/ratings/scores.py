@@ -1,9 +1,10 @@
 """Measures of predicted ratings of M pairs (user, item): of each user, and their mean over the users.
 
-Source 002, section 27.6.2, has the root mean square error (eq. 27.84); the others are those of information retrieval.
-The pairs of a user are ranked by their predictions, the highest first. Pairs with equal predictions have no order: the
-measures are means over all orders of them (average precision: the precision where such a group ends), so that none
-depends on the order of the data. With r_j the value at rank j of the n of a user, and rel_j whether it is relevant:
+Murphy (2012), section 27.6.2, has the root mean square error (eq. 27.84); the others are those of information
+retrieval. The pairs of a user are ranked by their predictions, the highest first. Pairs with equal predictions have no
+order: the measures are means over all orders of them (average precision: the precision where such a group ends), so
+that none depends on the order of the data. With r_j the value at rank j of the n of a user, and rel_j whether it is
+relevant:
 
     precision at k        sum_(j <= k) rel_j / k
     recall at k           sum_(j <= k) rel_j / sum_j rel_j
@@ -32,7 +33,7 @@ Column = ArrayLike
 
 
 def rmse(prediction: Column, value: Column, user: Column | None = None, *, average: bool = True) -> Any:
-    """sqrt(mean (prediction - value)^2) (002, eq. 27.84), in the unit of the ratings, over all M pairs.
+    """sqrt(mean (prediction - value)^2) (Murphy 2012, eq. 27.84), in the unit of the ratings, over all M pairs.
 
     user (M,): labels; the root is then taken for each user, and averaged over the users. average=False: an array with
     the users' values in the order of their sorted labels.

@@ -33,7 +33,7 @@ COUNTS = Site("observed", ("word",), ("document",), constraints.nonnegative_inte
 class WordCounts(RowModel):
     """A model of word counts x (N, V), the last of whose axes is "word": the door for its data."""
 
-    #: Whether p(n) is that of the counts (002, eq. 27.11) or of the tokens in their order (27.13).
+    #: Whether p(n) is that of the counts (Murphy 2012, eq. 27.11) or of the tokens in their order (27.13).
     coefficient: ClassVar[bool] = False
     #: Tokens of a document that the program generates; a field of the models.
     document_length: ClassVar[int] = 100

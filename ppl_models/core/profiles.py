@@ -1,4 +1,4 @@
-"""Priors of profiles: a bias and factors as one vector (f_n, u_n) with a joint prior (002, eq. 27.90)."""
+"""Priors of profiles: a bias and factors as one vector (f_n, u_n) with a joint prior (Murphy 2012, eq. 27.90)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ppl_models.distributions import InverseRootGamma, InverseWishart, SideBySid
 
 def profile_hyper_priors(size: int, biases: bool, unit: float = 1.0) -> dict[str, Any]:
     """Return priors of a Gaussian with learned mean and full covariance on the profiles of both sides, of ``size``
-    entries (002, eq. 27.90): Sigma ~ InverseWishart(size, .4 size D^2), m ~ Normal(0, Sigma), and scale^-2 ~
+    entries (Murphy 2012, eq. 27.90): Sigma ~ InverseWishart(size, .4 size D^2), m ~ Normal(0, Sigma), and scale^-2 ~
     Gamma(1, unit^2).
 
     D is diagonal with the unit of each entry: that of the ratings, or 1 of the factors of users.

@@ -23,7 +23,7 @@ def sample_ratings(
     scale: float = 0.5,
     seed: int = 0,
 ) -> Generated:
-    """Draw ratings from probabilistic matrix factorisation with biases (002, eqs. 27.90 and 27.93).
+    """Draw ratings from probabilistic matrix factorisation with biases (Murphy 2012, eqs. 27.90 and 27.93).
 
     r_nj = u_n'v_j + mean + f_n + g_j + N(0, scale^2) with u, v ~ N(0, factor_scale I) (variances, so that u'v has the
     variance K factor_scale^2), f, g ~ N(0, bias_scale^2). Each user rates a number of items of their own, ``density``
@@ -64,7 +64,7 @@ def sample_gamma_poisson(
     loading_shape: float = 0.3,
     seed: int = 0,
 ) -> Generated:
-    """Draw counts from the Gamma-Poisson model (002, eqs. 27.15-27.16): x_nj ~ Poisson(sum_k z_nk b_kj).
+    """Draw counts from the Gamma-Poisson model (Murphy 2012, eqs. 27.15-27.16): x_nj ~ Poisson(sum_k z_nk b_kj).
 
     Loadings b are Gamma(loading_shape) scaled to add up to 1 in each component, activations z Gamma(shape) with rates
     that give ``total`` events a row on average. ``truth`` has loading and activation.

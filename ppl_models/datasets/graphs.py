@@ -1,4 +1,4 @@
-"""Graphs with known blocks: stochastic block models of any size, and the examples of 002, section 27.5."""
+"""Graphs with known blocks: stochastic block models of any size, and the examples of Murphy (2012), section 27.5."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def sample_sbm(
     names: list[Any] | None = None,
     seed: int = 0,
 ) -> GeneratedGraph:
-    """Draw a graph from a stochastic block model (002, eq. 27.75); the cost is linear in its edges, plus K^2.
+    """Draw a graph from a stochastic block model (Murphy 2012, eq. 27.75); the cost is linear in its edges, plus K^2.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def sample_mmsb(
     directed: bool = True,
     seed: int = 0,
 ) -> GeneratedGraph:
-    """Draw a graph from the mixed-membership block model (002, eqs. 27.77-27.79).
+    """Draw a graph from the mixed-membership block model (Murphy 2012, eqs. 27.77-27.79).
 
     p(x_ij = 1) = (1 - sparsity) sum_ab pi_ia eta_ab pi_jb with pi_i ~ Dirichlet(alpha), or ``membership`` (N, K) as
     given. The cost is that of the edges of a graph with the largest probability everywhere, which is thinned out.
@@ -215,7 +215,8 @@ def sample_mmsb(
 
 
 def ring_graph(num_nodes: int = 60, num_blocks: int = 4, **settings: Any) -> GeneratedGraph:
-    """A ring (002, Fig. 27.20; Kemp et al. 2010, Fig. 4): each block sends edges to the next, the last to the first.
+    """A ring (Murphy 2012, Fig. 27.20; Kemp et al. 2010, Fig. 4): each block sends edges to the next, the last to the
+    first.
 
     settings: ``high`` and ``low``, the probabilities of an edge where the abstract graph has one and elsewhere;
     ``within`` blocks, by default ``low``; ``seed``.
@@ -224,12 +225,12 @@ def ring_graph(num_nodes: int = 60, num_blocks: int = 4, **settings: Any) -> Gen
 
 
 def hierarchy_graph(num_nodes: int = 60, num_blocks: int = 4, **settings: Any) -> GeneratedGraph:
-    """A dominance hierarchy (002, Fig. 27.20): each block sends edges to all below it; settings of ring_graph."""
+    """A dominance hierarchy (Murphy, Fig. 27.20): each block sends edges to all below it; settings of ring_graph."""
     return _kind_of_graph(num_nodes, np.triu(np.ones((num_blocks, num_blocks)), 1), **settings)
 
 
 def common_cause_graph(num_nodes: int = 60, num_blocks: int = 4, **settings: Any) -> GeneratedGraph:
-    """A common cause (002, Fig. 27.20): the first block sends edges to all others; settings of ring_graph.
+    """A common cause (Murphy 2012, Fig. 27.20): the first block sends edges to all others; settings of ring_graph.
 
     The others do the same to the rest of the graph: what tells them apart is that there are edges ``within`` them, with
     the probability ``high`` by default.
@@ -240,7 +241,7 @@ def common_cause_graph(num_nodes: int = 60, num_blocks: int = 4, **settings: Any
 
 
 def common_effect_graph(num_nodes: int = 60, num_blocks: int = 4, **settings: Any) -> GeneratedGraph:
-    """A common effect (002, Fig. 27.20): all other blocks send edges to the last; settings of common_cause_graph."""
+    """A common effect (Murphy, Fig. 27.20): all other blocks send edges to the last; settings of common_cause_graph."""
     abstract = np.zeros((num_blocks, num_blocks))
     abstract[:-1, -1] = 1
     return _kind_of_graph(num_nodes, abstract, **{"within": settings.get("high", _HIGH), **settings})
@@ -266,7 +267,8 @@ _NINE = {1: (1, 4, 6), 2: (2, 3, 5, 8), 3: (7, 9)}
 
 
 def nine_nodes() -> GeneratedGraph:
-    """A directed graph on nine nodes in three blocks, as in 002, Figs. 27.18-27.19 (Kemp et al. 2006, Fig. 1).
+    """A directed graph on nine nodes in three blocks, as in Murphy (2012), Figs. 27.18-27.19 (Kemp et al. 2006, Fig.
+    1).
 
     B1 = {1, 4, 6}, B2 = {2, 3, 5, 8}, B3 = {7, 9}, with most edges from B1 to B2, from B2 to B3 and from B3 to B1. The
     source says no more of the edges than that: here all of these 26 are there but three, and one other, 6 -> 1.

@@ -1,5 +1,5 @@
-"""Image problems: sources that are pictures, mixed by a noisy OR (in the spirit of 000, Fig. 4), or real-valued ones,
-added up, and noise (003, CVQ's experiments in kind)."""
+"""Image problems: sources that are pictures, mixed by a noisy OR (in the spirit of Singliar & Hauskrecht (2006), Fig.
+4), or real-valued ones, added up, and noise (Diab 2020, CVQ's experiments in kind)."""
 
 from __future__ import annotations
 
@@ -101,7 +101,8 @@ def image_patterns(
     leak: float = 0.01,
     corner_leak: float = 0.1,
 ) -> Generated:
-    """Images of 8x8 pixels, each the noisy OR of eight drawn patterns, in the spirit of 000, Fig. 4.
+    """Images of 8x8 pixels, each the noisy OR of eight drawn patterns, in the spirit of Singliar & Hauskrecht (2006),
+    Fig. 4.
 
     source_prior: probability of each pattern in an image. loading: probability that a pixel of a present
     pattern is on. leak: probability that any pixel is on by itself; corner_leak: the same for the four corners,
@@ -194,7 +195,8 @@ def bars(
 def mixed_images(
     n: int = 400, seed: int = 0, *, side: int = 24, source_prior: float = 0.4, scale: float = 0.5
 ) -> Generated:
-    """Image separation (003, "Variational EM, results" in kind): six shaded drawings, added up at random, and noise.
+    """Image separation (Diab 2020, "Variational EM, results" in kind): six shaded drawings, added up at random, and
+    noise.
 
     The drawings have grey levels between 0 and 1 and overlap: a ball, a ring, a cross, a wave, a triangle, a checker.
     """

@@ -28,7 +28,7 @@ def sample_lda(
     seed: int = 0,
     coords: dict[str, list[Any]] | None = None,
 ) -> Generated:
-    """Draw documents from latent Dirichlet allocation (002, eqs. 27.18-27.21) with the given topics (K, V).
+    """Draw documents from latent Dirichlet allocation (Murphy 2012, eqs. 27.18-27.21) with the given topics (K, V).
 
     Parameters
     ----------
@@ -102,7 +102,8 @@ def topic_corpus(
 
 
 def river_bank(num_documents: int = 16, seed: int = 0, *, length: int = 16, alpha: float = 1.0) -> Generated:
-    """The corpus of 002, Fig. 27.8 (Steyvers & Griffiths, *Probabilistic topic models*, 2007, Fig. 7), drawn anew.
+    """The corpus of Murphy (2012), Fig. 27.8 (Steyvers & Griffiths, *Probabilistic topic models*, 2007, Fig. 7), drawn
+    anew.
 
     Five words and two topics, one of money, loan and bank, one of river, stream and bank, each word with probability
     1/3; documents of ``length`` tokens mix the topics in any proportion (alpha = 1). Counts are dense.

@@ -34,7 +34,7 @@ def log1mexp(a: Tensor) -> Tensor:
 
 
 def theta_of(probability: Tensor) -> Tensor:
-    """theta = -log(1 - p): NOCA's additive parameters (000, above eq. 3). p = 1 is clamped to 1 - eps."""
+    """theta = -log(1 - p): the additive parameters of NOCA's paper (above eq. 3). p = 1 is clamped to 1 - eps."""
     return -torch.log1p(-probability.clamp(max=1 - torch.finfo(probability.dtype).eps))
 
 
@@ -142,7 +142,7 @@ class BernoulliVector(Law):
 
 
 class NoisyOr(Law):
-    """Binary features that are each the OR of noisy causes (000, eqs. 2-3).
+    """Binary features that are each the OR of noisy causes (Singliar & Hauskrecht 2006, eqs. 2-3).
 
     P(x_j = 0 | s) = (1 - p_0j) prod_i (1 - p_ij)^{s_i} = exp(-a_j), with the activation
     a_j = theta_0j + sum_i s_i theta_ij and theta = -log(1 - p).

@@ -1,6 +1,6 @@
 """Exponential-family harmoniums: two layers of units, each independent given the other layer.
 
-Welling, Rosen-Zvi & Hinton, *Exponential family harmoniums* (NIPS 2004); source 002, section 27.7.1. With statistics t
+Welling, Rosen-Zvi & Hinton, *Exponential family harmoniums* (NIPS 2004); Murphy 2012, section 27.7.1. With statistics t
 of the visible units, M of them (v_d itself, or its C indicators), base measures r and s, and natural parameters linear
 in the other layer:
 

@@ -59,8 +59,8 @@ class Steps:
 class SyntaxTokens(Law):
     """Words (L,) of documents with the states of a hidden Markov chain, of which state 0 draws a word from topics.
 
-        z_1 ~ initial,   z_t | z_t-1 ~ transition[z_t-1]      within each sentence                 (002, eq. 27.63)
-        y_t | z_t = 0 ~ sum_k pi_k topic_k,   y_t | z_t = c ~ emission_c                           (002, eq. 27.64)
+        z_1 ~ initial,   z_t | z_t-1 ~ transition[z_t-1]      within each sentence              (Murphy 2012, eq. 27.63)
+        y_t | z_t = 0 ~ sum_k pi_k topic_k,   y_t | z_t = c ~ emission_c                        (Murphy 2012, eq. 27.64)
 
     ``log_prob`` sums all states out (the forward algorithm). Values (B, L), dense or CSR: 1 + the number of the word,
     0 where there is none, which ends a sentence.

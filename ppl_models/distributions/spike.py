@@ -30,7 +30,7 @@ nonnegative_with_atom = _NonnegativeWithAtom()
 
 
 class SpikeGamma(Law):
-    """z = 0 with probability ``spike``, otherwise z ~ Gamma(concentration, rate) (002, eq. 27.17).
+    """z = 0 with probability ``spike``, otherwise z ~ Gamma(concentration, rate) (Murphy 2012, eq. 27.17).
 
     ``log_prob`` is log spike at 0 and the log density log(1 - spike) + log Gamma(z) elsewhere: with respect to the sum
     of a unit mass at 0 and length.

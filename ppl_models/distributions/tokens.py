@@ -20,9 +20,9 @@ from ppl_models.distributions.basic import Law, Shape, UnexpandedLaw
 
 
 class Tokens(Law):
-    """Word counts n (V,) of documents whose every token is drawn from sum_k pi_k b_k (002, eq. 27.13).
+    """Word counts n (V,) of documents whose every token is drawn from sum_k pi_k b_k (Murphy 2012, eq. 27.13).
 
-        log p(n) = sum_v n_v log sum_k pi_k b_kv,    plus log(L! / prod_v n_v!) with ``coefficient`` (002, eq. 27.11)
+        log p(n) = sum_v n_v log sum_k pi_k b_kv,    plus log(L! / prod_v n_v!) with ``coefficient`` (Murphy, eq. 27.11)
 
     Without the coefficient it is the probability of the tokens in their order. The number of tokens is given, not
     modelled: ``num_tokens`` says how many a draw has.
@@ -79,7 +79,7 @@ class Tokens(Law):
 
 
 class SoftmaxTokens(Tokens):
-    """Word counts of documents whose every token is drawn from softmax(eta) (002, eq. 27.6).
+    """Word counts of documents whose every token is drawn from softmax(eta) (Murphy 2012, eq. 27.6).
 
         log p(n) = sum_v n_v eta_v - L log sum_v e^eta_v,   plus log(L! / prod_v n_v!) with ``coefficient`` (27.8)
 
@@ -239,7 +239,7 @@ class Cells(NamedTuple):
 def log_mean_sigmoid(weight: Tensor, responsibility: Tensor, cells: Cells, sign: float | Tensor) -> Tensor:
     """log E[sigmoid(sign w'qbar)] of every document, (N,), the topic indicators summed out exactly.
 
-    With tokens l = 1..L, q_l ~ Cat(phi_l) independent given proportions and words, qbar = (1/L) sum_l q_l (002, 27.65):
+    With tokens l = 1..L, q_l ~ Cat(phi_l) independent given proportions and words, qbar = (1/L) sum_l q_l (eq. 27.65):
 
         p(y = 1 | words) = E[sigmoid(S)],   S = w'qbar = sum_l w_{q_l} / L
         sigmoid(s) = 1/2 int sech(pi t) exp((1/2 + i t) s) dt
@@ -290,7 +290,8 @@ def integrate_tilted(
 
 
 class TopicMeanBernoulli(UnexpandedLaw):
-    """y_n ~ Bernoulli(E[sigmoid(w'qbar_n)]) given a document's proportions and its words (002, eqs. 27.65-27.66).
+    """y_n ~ Bernoulli(E[sigmoid(w'qbar_n)]) given a document's proportions and its words (Murphy 2012, eqs.
+    27.65-27.66).
 
     proportion: (N, K). topic: (K, V). counts: (N, V), dense or CSR. weight: w (K,).
     A document without tokens has qbar = 0.

@@ -1,7 +1,7 @@
 """Responses to the mean topic of a document's tokens, the topics of the tokens summed out.
 
 With tokens l = 1..L, q_l ~ Cat(phi_l) independent given proportions and words, and eta = W qbar, qbar = (1/L) sum_l q_l
-(002, eqs. 27.65-27.66), the law of a response y is p(y) = E[f(y | eta)]. Where eta is one number S = w'qbar, f is an
+(Murphy, eqs. 27.65-27.66), the law of a response y is p(y) = E[f(y | eta)]. Where eta is one number S = w'qbar, f is an
 inverse Laplace transform, f(y | s) = 1/(2 pi i) int F(z) e^{z s} dz, and with M(z) = E[e^{z S}], a product over words,
 
     p(y) = 1/(2 pi) int F(theta + i t) M(theta + i t) dt

@@ -1,4 +1,4 @@
-"""The entropies of eq. 31 of source 001 against the expected log joint that they stand for where EM has converged."""
+"""The entropies of eq. 31 against the expected log joint that they stand for where EM has converged."""
 
 import numpy as np
 import torch

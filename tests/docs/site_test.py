@@ -12,13 +12,28 @@ import textwrap
 
 import nbformat
 import pytest
+from matplotlib.figure import Figure
 
 from custom_inference.methods import every_method
 from ppl_models import IRM, MODELS, AspectBernoulliIndicator
 from tests.support.documentation import ROOT
 
 DOCS = ROOT / "docs"
-PARTS = ("api", "checks", "docstrings", "pictures", "references", "staging", "tables")
+PARTS = (
+    "api",
+    "checks",
+    "docstrings",
+    "examples",
+    "formulas",
+    "gallery",
+    "mathml",
+    "models",
+    "words",
+    "pictures",
+    "references",
+    "staging",
+    "tables",
+)
 
 
 @pytest.fixture(scope="module")
@@ -58,20 +73,75 @@ def test_pages_of_models_show_their_programs(site):
         assert kind is IRM or not missing, f"{kind.__name__}: {missing}"
 
 
+def test_every_model_says_what_its_numbers_methods_and_other_names_are(site):
+    models, words, purposes = site["models"], site["words"].IN_WORDS, site["models"].method_purposes()
+    for kind in (*MODELS.values(), IRM):
+        model = kind.example().model
+        for name in model.sites:
+            assert models._general(name) in words, f"{kind.__name__}: {name}"
+            assert models.meaning(kind, name) or name in ("user", "user_bias"), f"{kind.__name__}: {name}"  # in parts
+        assert len(models.other_names([kind])) > 8, kind.__name__
+        assert models.references(f"{inspect.getdoc(inspect.getmodule(kind))}")[:-1], kind.__name__
+    assert set(purposes) == set(every_method())
+
+
+def test_an_example_runs_once_for_the_code_it_runs(site, tmp_path, monkeypatch):
+    examples, runs = site["examples"], []
+    monkeypatch.setattr(examples, "run", lambda code: (runs.append(code), ("converged", Figure()))[1])
+    for _ in range(2):
+        printed, figure = examples.made(MODELS["noca"], tmp_path)
+        assert printed == "converged" and figure.is_file() and len(runs) == 1
+    monkeypatch.setattr(examples, "_digest", lambda: "other sources")
+    examples.made(MODELS["noca"], tmp_path)
+    assert len(runs) == 2 and len(list(tmp_path.glob("NOCA-*.png"))) == 1
+
+
+def test_an_example_is_the_lines_that_are_shown(site):
+    printed, figure = site["examples"].run(site["examples"].lines(MODELS["gaussian_pca"]))
+    assert printed
+    assert isinstance(figure, Figure)
+
+
+def test_no_docstring_cites_a_source_by_number(site):
+    cited = {
+        where: re.findall(r"(?i)\bsources? 00\d|\(00[0-4][,;)]", text) for where, text in _docstrings(site).items()
+    }
+    assert not {where: found for where, found in cited.items() if found}
+
+
+def test_names_of_functions_and_relations_are_drawn_as_such(site):
+    drawn = site["mathml"].to_mathml(r"x \sim \operatorname{Normal}(\max_i y, \underbrace{a}_b) \log p", "inline")
+    assert "<mo>&#x0223C;</mo>" in drawn and "<mi>Normal</mi><mo" in drawn
+    assert '<mi>log</mi><mspace width="0.17em"/><mi>p</mi>' in drawn and "<msub><mi>max</mi><mi>i</mi></msub>" in drawn
+    assert '<mo stretchy="true">&#x23DF;</mo>' in drawn
+
+
+def test_cards_have_the_first_figure_of_their_notebooks(site, tmp_path):
+    gallery = site["gallery"]
+    (tmp_path / "01_noca.html").write_text('<img alt="x" src="../_images/a.png"><img src="../_images/b.png">')
+    filled = gallery.filled("".join(gallery.cards()), tmp_path)
+    assert filled.count('class="card"') == len(list((ROOT / "notebooks").glob("*.ipynb")))
+    assert filled.count("<img") == 1 and 'src="../_images/a.png"' in filled
+    assert all(
+        title and text.endswith((".", "?")) for title, text in map(gallery.about, gallery.NOTEBOOKS.glob("*.ipynb"))
+    )
+
+
 def test_docstring_blocks(site):
     text = (
         "First *Title: of a work* of x_j * y_k and |S| with ``a_b`` and :class:`Fit`, P(x) in R^D_.\n"
-        "A 2nd.\n\n    f(x) = a_j * b_k\n\n    more |x|\n\n"
+        "A 2nd, of num_rows and pi.\n\n    f(x) = a_j * b_k\n\n    1. more |x|\n\n"
         'name, other: meaning of x_i\n    continued\n"value": another.\nNot an item: no.\n\n'
         "Raises\n------\nDataError: never.\n\n- one\n  more\n- two\n\n1. is no list"
     )
     expected = [
-        r"First *Title: of a work* of x\_j \* y\_k and \|S\| with ``a_b`` and :class:`Fit`, P(x) in R^D\_. A 2nd.",
+        r"First *Title: of a work* of :math:`x_{j}` \* :math:`y_{k}` and \|S\| with ``a_b`` and :class:`Fit`, "
+        r"P(x) in R^D\_. A 2nd, of num\_rows and :math:`\pi`.",
         ".. code-block:: text",
         "    f(x) = a_j * b_k",
-        "    more |x|",
+        "    1. more |x|",
         "``name``, ``other``",
-        r"    meaning of x\_i continued",
+        r"    meaning of :math:`x_{i}` continued",
         '``"value"``',
         "    another.",
         "Not an item: no.",
@@ -83,6 +153,47 @@ def test_docstring_blocks(site):
         r"\ 1. is no list",
     ]
     assert [line for line in site["docstrings"].to_rst(text) if line] == expected
+
+
+@pytest.mark.parametrize(
+    ("plain", "typeset"),
+    [
+        ("x_nj | z_n", r"x_{nj} \mid z_{n}"),
+        ("p_nt^x_nt (1 - p_nt)^(1 - x_nt)", "p_{nt}^{x_{nt}} (1 - p_{nt})^{1 - x_{nt}}"),
+        ("(x - s W)'(x - s W) / (2 sigma^2)", r"(x - s W)^{\top}(x - s W) / (2 \sigma ^{2})"),
+        ("sum_k s_ik b_k^(r)", r"\sum _{k} s_{ik} b_{k}^{(r)}"),
+        ("prod_{j<k} (1 - v_j)", r"\prod _{j\lt k} (1 - v_{j})"),
+        ("log Gamma(c) - |d_i|^2 e^-eta", r"\log \Gamma (c) - |d_{i}|^{2} e^{-\eta }"),
+        ("qbar_i in R^D", r"\bar{q}_{i} \in \mathbb{R}^{D}"),
+        ("Cat(softmax(W h))", r"\operatorname{Cat}(\operatorname{softmax}(W h))"),
+        ("x_il for a topic k of its label", r"x_{il} \text{ for a topic }k \text{ of its label}"),
+        ("q_{i->j} <= A_{z_{l-1}}", r"q_{i\to j} \le A_{z_{l-1}}"),
+        ("-1/2 W = user_weight", r"-1/2 W = \text{user_weight}"),
+    ],
+)
+def test_formulas_in_plain_text_are_typeset(site, plain, typeset):
+    assert re.sub(r"\s+", " ", site["formulas"].latex(plain)) == re.sub(r"\s+", " ", typeset)
+
+
+def test_gamma_is_a_law_where_something_is_drawn_from_it_and_a_function_elsewhere(site):
+    (drawn,) = site["formulas"].lines_of(["b_kv ~ Gamma(c, d)"])
+    assert "operatorname{Gamma}" in site["formulas"].latex(drawn.right)
+    assert r"\Gamma (c)" in site["formulas"].latex("= Gamma(c) / Gamma(c + N)")
+
+
+def test_columns_of_a_block_are_labels_formulas_and_remarks(site):
+    block = [
+        "binary      c_i | q_i, z_i = 0 ~ Bernoulli(sigmoid(w' q_i)),   pi ~ Dirichlet(a,  b)     which topic  (eq. 3)",
+        "            = exp(a)     n = 1..N",
+    ]
+    lines = [tuple(vars(line).values()) for line in site["formulas"].lines_of(block)]
+    assert lines == [
+        ("binary", "c_i | q_i, z_i = 0", "~ Bernoulli(sigmoid(w' q_i))", ""),
+        ("", "pi", "~ Dirichlet(a, b)", "which topic  (eq. 3)"),
+        ("", "", "= exp(a)", "n = 1..N"),
+    ]
+    for other in (["1. go on until it stops", "2. x = y"], ["starts.bin   int64 (N + 1,)"], ["d = {}", "for k in d:"]):
+        assert site["formulas"].lines_of(other) is None
 
 
 def _docstrings(site):
@@ -102,12 +213,20 @@ def test_no_word_of_a_docstring_is_lost_or_read_as_markup(site):
     from docutils import nodes
     from docutils.core import publish_doctree
     from docutils.frontend import get_default_settings
-    from docutils.parsers.rst import Parser, roles
+    from docutils.parsers.rst import Directive, Parser, directives, roles
 
-    names = {role for text in _docstrings(site).values() for role in re.findall(r":([a-z]+):`", text)} | {"exc"}
+    class Formulas(Directive):
+        has_content = True
+
+        def run(self):
+            return [nodes.literal_block(text="\n".join(self.content))]
+
+    directives.register_directive("formulas", Formulas)
+    signs = r"\W(?:top|to|leftarrow|lt|operatorname)\b"
+    names = {role for text in _docstrings(site).values() for role in re.findall(r":([a-z]+):`", text)} | {"exc", "math"}
     for role in names:
         roles.register_local_role(role, lambda role, raw, text, line, inliner, options=None, content=(): (
-            [nodes.literal(text=text)], []))  # fmt: skip
+            [nodes.literal(text=re.sub(signs, " ", text) if role == "math" else text)], []))  # fmt: skip
     settings = get_default_settings(Parser)  # made once: docutils would make them anew of all its options each time
     settings.report_level = 5
     for where, text in _docstrings(site).items():

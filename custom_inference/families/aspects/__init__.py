@@ -1,4 +1,5 @@
-"""Aspect Bernoulli (source 001): memberships integrated out, by Dirichlets, or as points; what explains zeros."""
+"""Aspect Bernoulli (Bingham et al. 2007): memberships integrated out, by Dirichlets, or as points; what explains
+zeros."""
 
 from custom_inference.core.presentation import Presentation, mean_membership
 from custom_inference.core.registry import Family

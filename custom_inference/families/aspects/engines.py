@@ -5,16 +5,17 @@ a_kt = (on_kt + a - 1) / (on_kt + off_kt + a + b - 2). The Dirichlet prior of th
 
 Variational Bayes. q(s_n) = Dirichlet(gamma_n), and independently of it every draw's aspect has q(z = k) proportional to
 e_nk b_k with e_nk = exp(E log s_nk) = exp(psi(gamma_nk) - psi(sum_j gamma_nj)), b = a for a draw that came out 1 and
-1 - a for a 0 (as in Blei, Ng & Jordan, *Latent Dirichlet allocation*, JMLR 2003, for the model of 001, eqs. 1-3). The
-bound is
+1 - a for a 0 (as in Blei, Ng & Jordan, *Latent Dirichlet allocation*, JMLR 2003, for the model of Bingham et al.
+(2007), eqs. 1-3). The bound is
 
     L_n = sum_t [ones_nt log(e_n' a_t) + zeros_nt log(e_n' (1 - a_t))] - KL(Dirichlet(gamma_n) || Dirichlet(alpha))
 
 plus the binomial coefficient, and gamma_n = alpha + e_n * [(ones / e a) a' + (zeros / e (1 - a)) (1 - a)'], elementwise
 where not a matrix product: no array of rows by features by aspects is formed.
 
-Exactly. Given s_n the draws of a row are independent, with b_ik = a_kt for a 1 of feature t and 1 - a_kt for a 0 (001,
-eqs. 4 and 10-11): ``common.polynomial`` integrates their product. A missing entry is a draw that the row does not have.
+Exactly. Given s_n the draws of a row are independent, with b_ik = a_kt for a 1 of feature t and 1 - a_kt for a 0
+(eqs. 4 and 10-11): ``common.polynomial`` integrates their product. A missing entry is a draw that the row does not
+have.
 """
 
 from __future__ import annotations

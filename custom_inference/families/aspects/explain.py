@@ -1,4 +1,5 @@
-"""What the aspect Bernoulli model is good for: true and false absences told apart (source 001, sections 3.3-3.6).
+"""What the aspect Bernoulli model is good for: true and false absences told apart (Bingham et al. 2007, sections
+3.3-3.6).
 
 A *white phantom* is an aspect with a_kt near 0 at every feature: it explains zeros that the other aspects of a row do
 not, false absences. A *black phantom* has a_kt near 1 everywhere and explains false presences. Neither is imposed; they

@@ -1,7 +1,7 @@
 """The aspect Bernoulli model with memberships under any prior: E steps of ``common.laplace``, the M step of Beta modes.
 
 A draw of feature t that came out 1 is a token of word t, whose probability in aspect k is a_kt, and one that came out 0
-a token of word D + t, with 1 - a_kt: p(x_n | s_n, a) is then that of documents (001, eqs. 10-11).
+a token of word D + t, with 1 - a_kt: p(x_n | s_n, a) is then that of documents (Bingham et al. 2007, eqs. 10-11).
 """
 
 from __future__ import annotations

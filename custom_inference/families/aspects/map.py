@@ -1,6 +1,6 @@
 """The aspect Bernoulli model by joint maximum a posteriori: a point for every aspect and every membership.
 
-Source 001, eqs. 5-9 and 16-21. The objective is the log joint, up to constants of flat priors,
+Bingham et al. (2007), eqs. 5-9 and 16-21. The objective is the log joint, up to constants of flat priors,
 
     F(s, a) = sum_n [ log p(x_n | s_n, a) + log Dirichlet(s_n; alpha) ] + log p(a)
 

@@ -1,4 +1,5 @@
-"""Block model with features of the nodes (002, eq. 27.76): variational EM, and exact EM over labelings of small graphs.
+"""Block model with features of the nodes (Murphy 2012, eq. 27.76): variational EM, and exact EM over labelings of small
+graphs.
 
 q(z) = prod_i Cat(phi_i). With l_ij(a, b) = log p(x_ij | z_i = a, z_j = b, f_ij) = log sigmoid(+-w_ab' f_ij),
 

@@ -1,7 +1,7 @@
 """log Z of a harmonium by annealed importance sampling, from both ends, and its pseudo-likelihood.
 
 Neal, *Annealed importance sampling* (2001); Salakhutdinov & Murray, *On the quantitative analysis of deep belief
-networks* (2008); source 002, section 24.6.2. Between independent units with natural parameters a (weight 0) and the
+networks* (2008); Murphy 2012, section 24.6.2. Between independent units with natural parameters a (weight 0) and the
 machine itself lie, for temperatures 0 = beta_0 < ... < beta_T = 1,
 
     f_beta(v) = r(v) exp(((1 - beta) a + beta b)'t + sum_k A_h(beta zeta_k)),   Z_0 = exp(sum_d n_d A_v(a_d) + K A_h(0))

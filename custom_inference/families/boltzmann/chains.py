@@ -1,7 +1,7 @@
 """The states that stand for the unclamped phase: Markov chains that go on where the last update left them, or not.
 
-    CD-k    from the rows of the minibatch, k sweeps                                          (002, algorithm 27.3)
-    PCD-k   chains that are never restarted, k sweeps an update                               (002, algorithm 27.4)
+    CD-k    from the rows of the minibatch, k sweeps                                       (Murphy 2012, algorithm 27.3)
+    PCD-k   chains that are never restarted, k sweeps an update                            (Murphy 2012, algorithm 27.4)
     PT      persistent chains at several temperatures, which exchange their states (Desjardins et al. 2010)
 
 Rows whose units are their own (documents' lengths, absent entries) have persistent chains of their own.

@@ -3,7 +3,8 @@
     log p(x_n) = log r(x_n) + b't_n + log Z(clamped) - log Z(free)      t_n, r of the observed units alone
 
 clamped: the units of row n that were not observed, with hidden biases c + W t_n: nothing but the hidden units where all
-were. free: all units that the row has. (002, eqs. 27.114-27.118 with the logarithm and the sign, and 27.112's phases.)
+were. free: all units that the row has. (Murphy 2012, eqs. 27.114-27.118 with the logarithm and the sign, and 27.112's
+phases.)
 """
 
 from __future__ import annotations

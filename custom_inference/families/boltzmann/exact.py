@@ -1,4 +1,5 @@
-"""Harmoniums by exact sums over their smaller layer (002, section 27.7): the evidence, EM, and the climb of log p(x).
+"""Harmoniums by exact sums over their smaller layer (Murphy 2012, section 27.7): the evidence, EM, and the climb of log
+p(x).
 
 As EM: the E step's statistics are S = sum_n E[(h t', t, h) | x_n]; the M step maximises <theta, S> - sum_n log Z_n +
 log p(theta), which is concave where the log prior is: a run of L-BFGS from where it is, taken back if it lowers it.

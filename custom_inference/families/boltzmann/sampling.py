@@ -1,4 +1,5 @@
-"""Draws from a fitted machine, and what it says of what was not observed (002, sections 27.7.2.3 and 27.7.3)."""
+"""Draws from a fitted machine, and what it says of what was not observed (Murphy 2012, sections 27.7.2.3 and
+27.7.3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slopes of a harmonium's log-likelihood by Markov chains, and steps along them (002, section 27.7.2).
+"""Slopes of a harmonium's log-likelihood by Markov chains, and steps along them (Murphy 2012, section 27.7.2).
 
 The slope of the mean log-likelihood (27.112) is E[h t' | rows] - E[h t' | model] plus that of the prior, the second
 term by the states of the chains. With centred units (Montavon & Mueller, *Deep Boltzmann machines and the centering

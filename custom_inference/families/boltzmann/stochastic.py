@@ -1,4 +1,5 @@
-"""Stochastic maximum likelihood of harmoniums: CD, persistent CD and parallel tempering (002, section 27.7.2)."""
+"""Stochastic maximum likelihood of harmoniums: CD, persistent CD and parallel tempering (Murphy 2012, section
+27.7.2)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _OPTIMIZERS = ("momentum", "adam")
 
 @dataclass(frozen=True, kw_only=True)
 class ContrastiveDivergence(Method):
-    """Contrastive divergence CD-k: the model's phase by k Gibbs sweeps from each row (002, algorithm 27.3).
+    """Contrastive divergence CD-k: the model's phase by k Gibbs sweeps from each row (Murphy 2012, algorithm 27.3).
 
     max_iterations: passes over the rows (epochs); None: by the number of rows. sweeps: k. batch_size: rows an update.
     learning_rate: of the first update, falling to 0 linearly; None: 1 - momentum of binary units and of softmax units,
@@ -138,7 +139,7 @@ class ContrastiveDivergence(Method):
 @dataclass(frozen=True, kw_only=True)
 class PersistentCD(ContrastiveDivergence):
     """Persistent contrastive divergence PCD-k (stochastic maximum likelihood): the model's phase by chains that are
-    never restarted (002, algorithm 27.4).
+    never restarted (Murphy 2012, algorithm 27.4).
 
     chains: how many; rows with units of their own (documents, absent entries) have one each. Other settings as CD's.
     """

@@ -1,6 +1,6 @@
 """All hidden states of one machine of binary units, by two halves of its hidden layer: log Z and what follows from it.
 
-    log w(h) = c'h + sum_d log(1 + exp(b_d + (W'h)_d)),   p(h) = w(h) / Z                 (002, eqs. 27.114-27.117)
+    log w(h) = c'h + sum_d log(1 + exp(b_d + (W'h)_d)),   p(h) = w(h) / Z              (Murphy 2012, eqs. 27.114-27.117)
 
 In single precision, some 30 times as fast as products of matrices: 2^16 states of 64 visible units in a millisecond.
 """

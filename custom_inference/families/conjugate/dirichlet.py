@@ -1,13 +1,13 @@
 """Dirichlet priors of proportions; statistics are counts.
 
 ``groups`` cuts the last axis into that many equal parts, or into parts of these sizes, each a point of a simplex of its
-own: 1 for the words of a topic; the features of the simplex factor model (002, eq. 27.14), whose categories lie side by
-side, are more. In the two bases (``pair``) the density and its mode are
+own: 1 for the words of a topic; the features of the simplex factor model (Murphy 2012, eq. 27.14), whose categories lie
+side by side, are more. In the two bases (``pair``) the density and its mode are
 
     simplex:    sum_k (n_k + c_k - 1) log p_k,    p_k proportional to n_k + c_k - 1
     softmax:    sum_k (n_k + c_k) log p_k,        p_k proportional to n_k + c_k
 
-The second is what 002, eqs. 27.42 and 27.46 print.
+The second is what Murphy (2012), eqs. 27.42 and 27.46 print.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Dirichlet(Pair):
         return normalise(self.concentration, self.groups)
 
     def expected(self) -> Tensor:
-        """Compute E[log p_k] = psi(c_k) - psi(sum_j c_j); the sum runs over k's group (002, eq. 27.40)."""
+        """Compute E[log p_k] = psi(c_k) - psi(sum_j c_j); the sum runs over k's group (Murphy 2012, eq. 27.40)."""
         total = torch.digamma(group_sums(self.concentration, self.groups))
         return torch.digamma(self.concentration) - _expand_groups(total, self.groups, self.concentration)
 
@@ -92,7 +92,7 @@ class Dirichlet(Pair):
         return (sums[0] - sums[1]).sum(-1) + each.sum(-1)
 
     def log_marginal(self, counts: Tensor) -> Tensor:
-        """Compute log E[prod_k p_k^{n_k}], groups multiplied, (...) (002, eqs. 27.33 and 27.35)."""
+        """Compute log E[prod_k p_k^{n_k}], groups multiplied, (...) (Murphy 2012, eqs. 27.33 and 27.35)."""
         total, added = (group_sums(one, self.groups) for one in (self.concentration, counts))
         falling = (torch.lgamma(total) - torch.lgamma(total + added)).sum(-1)
         return log_rising(counts, self.concentration) + falling

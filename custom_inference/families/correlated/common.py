@@ -1,7 +1,7 @@
 """What the engines of correlated topic models share: rows with a design, M steps, and starts.
 
 With q(z_n) of mean m_n and covariance V_n, prior means B'd_n and covariances s_n Sigma, the expected log joint is, in B
-and Sigma under Normal(c_pk, 1 / l_pk) and InverseWishart(df, Psi) (002, eq. 27.51),
+and Sigma under Normal(c_pk, 1 / l_pk) and InverseWishart(df, Psi) (Murphy 2012, eq. 27.51),
 
     B      solves  G B Sigma^-1 + l * (B - c) = X Sigma^-1        G = sum_n d_n d_n' / s_n,  X = sum_n d_n m_n' / s_n
     Sigma  = (Psi + T - X'B - B'X + B'G B) / (df + K + 1 + N)     T = sum_n (m_n m_n' + V_n) / s_n

@@ -1,4 +1,4 @@
-"""Correlated topic models by variational EM: a Gaussian for every document (002, eqs. 27.50-27.56).
+"""Correlated topic models by variational EM: a Gaussian for every document (Murphy 2012, eqs. 27.50-27.56).
 
 q(z_n) = N(m_n, V_n), the tokens' topics summed out; globals as points. Of one document with the prior N(mu, Sigma), for
 ANY m and any t on the simplex,

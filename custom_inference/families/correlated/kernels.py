@@ -1,7 +1,7 @@
 """Compiled sweeps of the correlated topic model's sampler. Import inside functions only: it loads the compiler.
 
 Given the logits z_n of a document the topics of its tokens are independent of each other but for the words' topics,
-which are integrated out (counts without the token itself; 002, eqs. 27.52-27.55):
+which are integrated out (counts without the token itself; Murphy 2012, eqs. 27.52-27.55):
 
     p(q_il = k | rest) ~ exp(z_ik) (c_vk + gamma_v) / (c_k + sum_v' gamma_v')
 

@@ -1,4 +1,4 @@
-"""The cooperative vector quantizer (source 003): all codes, mean field, truncated posteriors; starts that find it."""
+"""The cooperative vector quantizer (Diab 2020): all codes, mean field, truncated posteriors; starts that find it."""
 
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import EXACT_EM_UP_TO, Family

@@ -1,13 +1,13 @@
 """What CVQ's engines share: the log joint as a quadratic form in the code, the additive statistics, the M step.
 
 With L = diag(1 / sigma_j^2), G = W L W' (restricted to a row's observed features where entries are missing) and
-s_i^2 = s_i, a row's log joint (003, "CVQ - Model Description", normalisation corrected) is
+s_i^2 = s_i, a row's log joint (Diab 2020, "CVQ - Model Description", normalisation corrected) is
 
     log p(x, s) = c + sum_i s_i h_i - 1/2 sum_{i != j} s_i s_j G_ij,      h_i = x L w_i' - G_ii / 2 + logit pi_i
     c = sum_i log(1 - pi_i) - 1/2 sum_j [log(2 pi sigma_j^2) + x_j^2 / sigma_j^2].
 
-M step. Given <s> and <ss'> (003, "Variational EM, M step"; the printed gradient in w has wrong signs, the update of
-sigma is missing there):
+M step. Given <s> and <ss'> (Diab 2020, "Variational EM, M step"; the printed gradient in w has wrong signs, the update
+of sigma is missing there):
 
     pi = mean of <s>;    W = <ss'>^-1 sum_n <s>' x;    sigma^2 = sum_n <|x - s W|^2> / (N D),
 
@@ -142,7 +142,7 @@ class CvqEngine(Engine):
         prior = prior_mode(model, params, s["source"], round(float(s["rows"])))
         weight, pairs = weight_mode(model, params, s), s["pairs"]
         fitted = pairs @ weight if pairs.ndim == 2 else torch.einsum("dij,jd->id", pairs, weight)
-        # sum_n m_nj <(x_nj - s_n w_j)^2>, (D,) (003, M step: x'x - 2 x'W<s> + tr(W'W <ss'>)).
+        # sum_n m_nj <(x_nj - s_n w_j)^2>, (D,) (Diab 2020, M step: x'x - 2 x'W<s> + tr(W'W <ss'>)).
         residual = (s["square"] + (weight * (fitted - 2 * s["cross"])).sum(0)).clamp(min=0)
         scale = scale_mode(model, params["scale"], s, residual)
         return {**params, "source_prior": prior, "weight": weight, "scale": scale}

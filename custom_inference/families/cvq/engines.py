@@ -11,7 +11,7 @@ base code without them and f_i = h_i - sum_j G_ij b_j,
 
 Cost per row: K^2 + H^2 2^H, whatever 2^K is.
 
-Mean field (003, "Variational EM"), q(s) = prod_i Bernoulli(lambda_i):
+Mean field (Diab 2020, "Variational EM"), q(s) = prod_i Bernoulli(lambda_i):
 
     F_n = c + sum_i lambda_i h_i - 1/2 sum_{i != j} lambda_i lambda_j G_ij + H(lambda),
     H = -sum_i [lambda_i log lambda_i + (1 - lambda_i) log(1 - lambda_i)]      (the slides print the opposite sign)

@@ -1,7 +1,7 @@
 """What the engines of dynamic topics share: dated words, starts, and documents at given topics.
 
 A word in a slice is a column of its own, t V + v: the topics of all slices side by side, (K, T V), normalised in T
-groups of V, are what the E steps of LDA read (002, eq. 27.60).
+groups of V, are what the E steps of LDA read (Murphy 2012, eq. 27.60).
 """
 
 from __future__ import annotations

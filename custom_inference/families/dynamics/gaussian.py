@@ -1,7 +1,7 @@
 """Dynamic topics by structured variational Bayes: Gaussian chains for the logits, Dirichlets for the documents.
 
 q = prod_kv Normal(b_kv | mean_kv, J_kv^-1) prod_i Dirichlet(pi_i | g_i) prod (tokens' topics), J tridiagonal, after
-Blei & Lafferty (ICML 2006); the variance of b is bounded as there (002, 21.8.1.1): for any zeta > 0
+Blei & Lafferty (ICML 2006); the variance of b is bounded as there (Murphy 2012, 21.8.1.1): for any zeta > 0
 
     E[log sum_v exp b_tkv] <= log sum_v exp(mean_tkv + var_tkv / 2)
                            <= log zeta_tk + sum_v exp(mean_tkv + var_tkv / 2) / zeta_tk - 1

@@ -1,7 +1,7 @@
 """Walks of the topics' logits: their prior, their divergence from it, and the steps of what it depends on.
 
 Of a logit b (T,) of topic k and word v, with m the background, s the first scale, z ~ Normal(l, r^2) the prior of
-(b_1 - m) / s and sigma^2 the drift variance (002, eq. 27.57):
+(b_1 - m) / s and sigma^2 the drift variance (Murphy 2012, eq. 27.57):
 
     b ~ Normal(mu, Lambda^-1),  mu = m + s l at every t,  b'Lambda b = (b_1/sr)^2 + sum_t (b_t - b_{t-1})^2 / sigma^2
 

@@ -1,8 +1,8 @@
 """Discriminative categorical PCA: the engines of exponential-family PCA with means of the scores that inputs predict.
 
 With p(z_n) = N(m0 + U'u_n, P^-1) an E step is that of :mod:`custom_inference.families.factors.newton` at prior means of
-the rows' own (002, section 27.4.4.3). In U the expected log joint is a regression of E[z_n] - m0 on the inputs: with
-the prior N(M, 1 / L) of its columns,
+the rows' own (Murphy 2012, section 27.4.4.3). In U the expected log joint is a regression of E[z_n] - m0 on the inputs:
+with the prior N(M, 1 / L) of its columns,
 
     U_k = [t_k sum_n u_n u_n' + L_k]^-1 [t_k sum_n u_n E(z_nk - m0_k) + L_k M_k]
 

@@ -1,6 +1,6 @@
 """Poisson PCA at the level of arrays: Gaussian posteriors of scores, Newton's steps of the weights, turns of both.
 
-    x_nj ~ Poisson(exp(o_n + b_j + w_j's_n)),   s_n ~ N(p, diag(t)^-1)                     (002, eq. 27.9, offsets o_n)
+    x_nj ~ Poisson(exp(o_n + b_j + w_j's_n)),   s_n ~ N(p, diag(t)^-1)              (Murphy 2012, eq. 27.9, offsets o_n)
 
 q(s_n) = N(m_n, V_n). The log rate is Gaussian under q, so that the bound has a closed form, with
 r_nj = E[rate_nj] = exp(o_n + b_j + w_j'm_n + w_j'V_n w_j / 2):

@@ -8,11 +8,12 @@ i, n_kv of feature v, n_k of all, activations and phi integrated out,
                      - sum_ik (alpha_k + n_ik) log(beta_k + B_k)
                      + sum_k [n_k log B_k + log Gamma(B_k; D c, d) + log E prod_v phi_kv^n_kv] - sum_iv log x_iv!
 
-so that an event's component is drawn as a token's topic in LDA, with one factor more (002, eq. 27.37):
+so that an event's component is drawn as a token's topic in LDA, with one factor more (Murphy 2012, eq. 27.37):
 
     p(q = k | rest) ~ (n_ik + alpha_k) (n_kv + c) / (n_k + D c) * B_k / (beta_k + B_k),
 
-and B_k by a slice step of its logarithm. Where activations are 0 with probability rho_k (002, eq. 27.17), a row has
+and B_k by a slice step of its logarithm. Where activations are 0 with probability rho_k (Murphy 2012, eq. 27.17), a row
+has
 
     p(n_ik = 0) = rho_k + (1 - rho_k) (beta_k / (beta_k + B_k))^alpha_k,
 

@@ -1,7 +1,7 @@
 """Sparse activations: the components that a row has are summed over, each set with its own Gamma posteriors.
 
-With s_nk = 1 where z_nk > 0 (002, eq. 27.17), p(s_n) = prod_k rho_k^(1 - s_nk) (1 - rho_k)^s_nk, and F_n(s) the bound
-of ``engines`` on log p(x_n | s_n = s) with the components of s alone,
+With s_nk = 1 where z_nk > 0 (Murphy, eq. 27.17), p(s_n) = prod_k rho_k^(1 - s_nk) (1 - rho_k)^s_nk, and F_n(s) the
+bound of ``engines`` on log p(x_n | s_n = s) with the components of s alone,
 
     q(s_n = s) proportional to p(s) exp F_n(s),    bound log sum_s p(s) exp F_n(s) <= log p(x_n | b):
 

@@ -2,7 +2,7 @@
 
 With f_s = log p(x, h_s) - log q(h_s | x) of draws h_1, ..., h_S from q(. | x), w_s = softmax(f)_s, the steps climb
 
-    wake-sleep (004; Hinton, Dayan, Frey & Neal, 1995), S = 1:
+    wake-sleep (Hinton, Dayan, Frey & Neal, 1995), S = 1:
         p: mean log p(x, h)                       q: mean log q(h* | x*) of fantasies (h*, x*) from p
         (the slides' delta rules, w += rate s_u (s_v - p(s_v = 1)), are the gradients of these)
     reweighted wake-sleep (Bornschein & Bengio, ICLR 2015):
@@ -114,7 +114,7 @@ class RecognitionMethod(Method):
 
 @dataclass(frozen=True, kw_only=True)
 class WakeSleep(RecognitionMethod):
-    """The wake-sleep algorithm (004): the slides' is ``WakeSleep(optimizer="sgd")``."""
+    """The wake-sleep algorithm (Hinton et al. 1995); with the plain delta rule it is ``WakeSleep(optimizer="sgd")``."""
 
     particles: int = 1
 

@@ -1,4 +1,4 @@
-"""The recognition network of a Helmholtz machine, and its distributions (004, "Helmholtz machine").
+"""The recognition network of a Helmholtz machine, and its distributions (Dayan et al. 1995).
 
     q(h | x) = prod_l q(h_l | h_{l+1}),    q(h_l | h_{l+1}) = prod Bernoulli(sigmoid(c_l + R_l'h_{l+1})),    h_L = x
 

@@ -1,4 +1,4 @@
-"""Sums over all states of the hidden layers of a Helmholtz machine, layer by layer (004, "Helmholtz machine").
+"""Sums over all states of the hidden layers of a Helmholtz machine, layer by layer (Dayan et al. 1995).
 
 With u the 2^n states of a layer of n units and A_l(u) = b_l + W_l'u the log odds of the units below it,
 

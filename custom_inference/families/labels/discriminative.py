@@ -1,6 +1,7 @@
 """Discriminative LDA by variational EM: given its class a document has LDA's law with the topics A_c b.
 
-A token of component j and class c has topic k with probability A_cjk (002, eq. 27.67), and word v with probability
+A token of component j and class c has topic k with probability A_cjk (Murphy 2012, eq. 27.67), and word v with
+probability
 
     beta_cjv = sum_k A_cjk b_kv
 

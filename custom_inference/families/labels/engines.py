@@ -81,12 +81,12 @@ class _LabelledDirichlet(_Labelled, LdaDirichlet):
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledDirichlet(_LabelledDirichlet):
-    """Dirichlet posteriors of the proportions, the topics as points (002, eqs. 27.43-27.46)."""
+    """Dirichlet posteriors of the proportions, the topics as points (Murphy 2012, eqs. 27.43-27.46)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelledVB(_LabelledDirichlet, LdaVB):
-    """Dirichlet posteriors of the topics too (002, eqs. 27.47-27.49).
+    """Dirichlet posteriors of the topics too (Murphy 2012, eqs. 27.47-27.49).
 
     learn: None or "gamma", the concentration of the topics' prior.
     """

@@ -1,4 +1,4 @@
-"""Multinomial regression LDA (002, eqs. 27.68-27.70): exact EM, the two-stage shortcut, predicted words.
+"""Multinomial regression LDA (Murphy 2012, eqs. 27.68-27.70): exact EM, the two-stage shortcut, predicted words.
 
 Given the covariates the proportions pi_i = softmax(c + W'u_i) are known, and the tokens are independent: the evidence
 is sum_v n_iv log sum_k pi_ik b_kv, and the E step is exact. With r_ivk proportional to pi_ik b_kv and n_ik the sum over

@@ -1,4 +1,4 @@
-"""Dirichlet-multinomial regression (002, eq. 27.71) by variational EM: ``topics.learned`` with
+"""Dirichlet-multinomial regression (Murphy 2012, eq. 27.71) by variational EM: ``topics.learned`` with
 alpha_i = exp(c + W'(u_i - m)).
 
 The M step climbs in the weights of covariates in their units, W_p s_p (``ppl_models.core.scales``)."""

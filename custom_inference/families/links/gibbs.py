@@ -1,9 +1,9 @@
 """Collapsed Gibbs sampling of the relational topic model: tokens' topics given the links, the weights given the topics.
 
-Topics and proportions are integrated out. A token's conditional is LDA's (002, eq. 27.37) times the probability of the
-links of its document with the token moved, evaluated exactly (``kernels.sweep_links``); of the additive link that takes
-only the linked pairs, as the others are a product over topics. The weights of the additive link are drawn by a topic
-for every link, which has k with probability ~ w_k qbar_ik qbar_jk and none ~ w_0:
+Topics and proportions are integrated out. A token's conditional is LDA's (Murphy 2012, eq. 27.37) times the probability
+of the links of its document with the token moved, evaluated exactly (``kernels.sweep_links``); of the additive link
+that takes only the linked pairs, as the others are a product over topics. The weights of the additive link are drawn by
+a topic for every link, which has k with probability ~ w_k qbar_ik qbar_jk and none ~ w_0:
 
     w_k | rest ~ Gamma(1 + number of links of topic k, 1 + sum over pairs of qbar_ik qbar_jk)   under Gamma(1, 1)
 

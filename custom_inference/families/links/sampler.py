@@ -4,7 +4,7 @@ There every link has a topic that both documents drew, as a word more. With a to
 pi_ik pi_jk and p(none) ~ w_0, links are counts of topics in both of their documents, beside those of the tokens, and
 the proportions are integrated out as in LDA:
 
-    p(q_il = k | rest) ~ (c_vk + gamma_v) (c_ik + m_ik + alpha_k) / (c_k + sum gamma)            (002, eq. 27.37)
+    p(q_il = k | rest) ~ (c_vk + gamma_v) (c_ik + m_ik + alpha_k) / (c_k + sum gamma)           (Murphy 2012, eq. 27.37)
     p(l_ij = k | rest) ~ w_k (c_ik + m_ik + alpha_k) (c_jk + m_jk + alpha_k)
 
 with m the counts of the other links. That leaves out the factor exp(-s_ij) of the pairs, by which pairs without a link

@@ -10,7 +10,7 @@ mean is m_i m_j. In the tokens of one document the bound is therefore linear, an
 
     phi_vk  proportional to  b_kv exp(Psi(g_k) + sum_j m_jk [(h_ij - kappa_ij w_0) w_k - kappa_ij w_k^2 / 2] / L)
 
-then g = alpha + sum n phi (002, eq. 27.41). Without negatives one pair more at the prior means stands for all without
+then g = alpha + sum n phi (27.41). Without negatives one pair more at the prior means stands for all without
 a link (``LinkPairs.regularise``). M step: topics as LDA's (27.42); in (w, w_0) the bound is a quadratic,
 maximised with its Normal priors. Of documents that take one topic each nothing is lost by the second inequality.
 """

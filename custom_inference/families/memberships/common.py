@@ -1,4 +1,5 @@
-"""What the variational engines of the mixed-membership block model share (002, eqs. 27.77-27.79; Airoldi et al. 2008).
+"""What the variational engines of the mixed-membership block model share (Murphy 2012, eqs. 27.77-27.79; Airoldi et al.
+2008).
 
 q(pi_i) = Dirichlet(gamma_i) for every node, and for every observed dyad a joint table q(s_ij = a, r_ij = b) of the
 blocks that its ends take: tighter than the product q(s_ij) q(r_ij) of Airoldi et al., and cheaper, because the best

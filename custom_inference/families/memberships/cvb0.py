@@ -3,7 +3,8 @@
 As for LDA (Asuncion, Welling, Smyth & Teh, UAI 2009): memberships, eta and rho are integrated out, every observed dyad
 has a table t_ij(a, b) of the blocks of its ends, and each is the collapsed Gibbs conditional at the expected counts of
 all OTHER dyads, which a superscript - marks. With n_ia the times that node i takes block a, l_ab and m_ab the edges and
-zeros with blocks (a, b) (in either order if undirected), and z that the zero is of the background (002, eq. 27.79):
+zeros with blocks (a, b) (in either order if undirected), and z that the zero is of the background (Murphy 2012, eq.
+27.79):
 
     t_ij(a, b) ~ P(z = 0) (n_ia^- + alpha_a) / (n_i^- + sum alpha) (n_jb^- + alpha_b) / (n_j^- + sum alpha)
                  (l_ab^- + a_ab)^x (m_ab^- + b_ab)^(1 - x) / (l_ab^- + m_ab^- + a_ab + b_ab),

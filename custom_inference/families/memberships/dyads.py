@@ -2,8 +2,8 @@
 
 With e_i = exp(E[log pi_i]) and a K x K matrix T of factors (exp(E[log eta]) of an edge, exp(E[log(1 - eta)]) of a
 zero), the best q(s_ij = a, r_ij = b) of a dyad is e_ia T_ab e_jb / Z_ij, Z_ij = rest + e_i' T e_j, where ``rest`` is
-what else may have made the zero (the background of 002, eq. 27.79). All that is ever needed of the tables is linear in
-w_ij = 1 / Z_ij:
+what else may have made the zero (the background of Murphy (2012), eq. 27.79). All that is ever needed of the tables is
+linear in w_ij = 1 / Z_ij:
 
     sum_j q(s_ij = a)    = e_ia sum_b T_ab O_ib,        O_i = sum_j w_ij e_j    (out: i sends)
     sum_i q(r_ij = b)    = e_jb sum_a T_ab I_ja,        I_j = sum_i w_ij e_i    (into: j receives)

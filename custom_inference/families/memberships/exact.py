@@ -1,6 +1,6 @@
 """MMSB with the memberships integrated out exactly at given globals: evidence, joint posterior and EM, of tiny graphs.
 
-With w_ij,ab = p(x_ij | a, b) of every observed dyad (002, eqs. 27.78-27.79) the probability of the graph given the
+With w_ij,ab = p(x_ij | a, b) of every observed dyad (Murphy, eqs. 27.78-27.79) the probability of the graph given the
 memberships, the indicators summed out, is a polynomial in them,
 
     p(x | pi) = prod_ij sum_ab pi_ia w_ij,ab pi_jb = sum_c beta(c) prod_ik pi_ik^{c_ik},

@@ -1,7 +1,7 @@
 """Compiled Gibbs sweeps over the blocks that nodes take. Import inside functions only: it loads the compiler.
 
 With memberships, block matrix and sparsity integrated out, and dyad (i, j) itself not counted, the blocks (s, r) that i
-and j take for it have the full conditional (002, eqs. 27.77-27.79)
+and j take for it have the full conditional (Murphy 2012, eqs. 27.77-27.79)
 
     p(s = a, r = b | rest) ~ w_0 (c_ia + alpha_a) / (c_i + A) (c_jb + alpha_b) / (c_j + A) f_ab(x)
     p(background | rest)   ~ w_1 where x = 0, and never where x = 1

@@ -1,4 +1,4 @@
-"""Mixtures by summing over the K classes, of every likelihood (source 002, section 27.2.1): exact EM, and variational
+"""Mixtures by summing over the K classes, of every likelihood (Murphy 2012, section 27.2.1): exact EM, and variational
 Bayes.
 
 With r_nk = p(z_n = k | x_n) every M step of a mixture is that of its classes' densities with rows weighted by r_nk, and

@@ -1,6 +1,6 @@
 """Rows of counts the way the steps of mixtures read them: matrix products, sparse where the counts are.
 
-Every class-conditional density of source 002, section 27.2.1, is an exponential family in counts x (N, F):
+Every class-conditional density of Murphy (2012), section 27.2.1, is an exponential family in counts x (N, F):
 
     log p(row n | class k) = sum_f x_nf w_kf - sum_j m_nj r_kj + base_n,      m_nj = 1 where entry j was observed
 

@@ -1,4 +1,5 @@
-"""Noisy-or component analysis (source 000): all codes, truncated, factorized and mean-field posteriors; its guide."""
+"""Noisy-or component analysis (Singliar & Hauskrecht 2006): all codes, truncated, factorized and mean-field posteriors;
+its guide."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from ppl_models import NOCA
 
 def _shut_off(params: Params, *, prior_below: float = 0.005, links_below: float = 0.1) -> Tensor:
     """Tell which sources are shut off: their prior is below ``prior_below``, or all their links sum to less than
-    ``links_below``, the expected number of features that their presence turns on (000, sections 3.3 and 4.2)."""
+    ``links_below``, the expected number of features that their presence turns on (the paper, sections 3.3 and 4.2)."""
     return (params["source_prior"] < prior_below) | (params["loading"].sum(-1) < links_below)
 
 

@@ -105,7 +105,7 @@ def thetas(params: Params) -> tuple[Tensor, Tensor]:
 
 
 def prior_mode(model: Model, params: Params, source_total: Tensor, num_rows: int) -> Tensor:
-    """Compute pi_i = (sum_n E[s_ni] + a - 1) / (N + a + b - 2) (000, Fig. 2, and 003, with a Beta prior)."""
+    """Compute pi_i = (sum_n E[s_ni] + a - 1) / (N + a + b - 2) (the paper, Fig. 2, with a Beta prior)."""
     prior = Beta.with_mode(model, "source_prior", params["source_prior"])
     return prior.mode(source_total, torch.full_like(source_total, num_rows), floor=FLOOR)
 

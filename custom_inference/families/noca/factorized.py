@@ -1,4 +1,5 @@
-"""NOCA's factorized variational bound: the paper's algorithm (000, sections 2.2 and 3, Fig. 2, with its errata).
+"""NOCA's factorized variational bound: the paper's algorithm (Singliar & Hauskrecht 2006, sections 2.2 and 3, Fig. 2,
+with its errata).
 
 Every observed x_nj = 1 carries a distribution q_nj over the sources. Jensen's inequality on the concave
 phi(a) = log(1 - e^{-a}) gives log P(x_j = 1 | s) >= phi(theta_0) + sum_i s_i g_i(q_i) with
@@ -70,7 +71,7 @@ class FeatureLinks(NamedTuple):
 
 
 def sharpen(mean: Tensor, q: Tensor, slope: Tensor) -> Tensor:
-    """Update q once (000, Fig. 2): q_i <- lambda_i q_i dg_i/dq_i, normalised, given ``slope`` = q dg/dq.
+    """Update q once (the paper, Fig. 2): q_i <- lambda_i q_i dg_i/dq_i, normalised, given ``slope`` = q dg/dq.
 
     It never lowers G(q) = sum_i lambda_i g_i(q_i). With u_i = theta_i / q_i, g_i is convex as a function of 1 / q_i
     (phi' is convex), and so with w_i = lambda_i q_i dg_i/dq_i

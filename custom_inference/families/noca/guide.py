@@ -1,4 +1,5 @@
-"""NOCA's own guide: the factorized variational posterior of 000, section 2.2, with per-datum q.
+"""NOCA's own guide: the factorized variational posterior of Singliar & Hauskrecht (2006), section 2.2, with per-datum
+q.
 
 Every observed x_nj = 1, and only those, carries a distribution q_nj over the sources: an (E, K) tensor of simplex
 rows. Q(s_n) follows from q and the globals in closed form (eq. 5).

@@ -1,6 +1,7 @@
 """Exact sums over a row's sources by the subsets of its ones, at any number of sources: K M 2^M for M ones.
 
-Source 000 has 2^K codes; the recursion over what is on so far is that of ``subset_kernels``. Equal rows are taken once.
+Singliar & Hauskrecht (2006) has 2^K codes; the recursion over what is on so far is that of ``subset_kernels``. Equal
+rows are taken once.
 """
 
 from __future__ import annotations

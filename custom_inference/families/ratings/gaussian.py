@@ -8,9 +8,9 @@ With a_j = (1, v_j), o_j = mu + g_j and the profile p_n = (f_n, u_n) ~ Normal(m,
 
 sums over the items that user n rated, ratings and mu less the model's ``centre``, as squares of numbers far from 0
 leave no digits (Ilin & Raiko 2010, section 2). The M step is a regression of each item's ratings on (1, u_n) with what
-is known of the profiles; alternating it with the modes m_n is alternating least squares for 002, eqs. 27.91-27.93. The
-statistics sum_n E[e_n e_n'] and sum_n r_nj E[e_n] of e_n = (1, p_n) over the users who rated item j add up over users
-and determine the M step.
+is known of the profiles; alternating it with the modes m_n is alternating least squares for Murphy (2012), eqs.
+27.91-27.93. The statistics sum_n E[e_n e_n'] and sum_n r_nj E[e_n] of e_n = (1, p_n) over the users who rated item j
+add up over users and determine the M step.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Stochastic gradient descent as a method of PMF (002, section 27.6.2.2): the log joint at points, pair by pair.
+"""Stochastic gradient descent as a method of PMF (Murphy 2012, section 27.6.2.2): the log joint at points, pair by
+pair.
 
 With priors Normal(0, s_u^2) of u and so on, the regularisers of eq. 27.92 are lambda_U = sigma^2 / s_u^2, once a user.
 ``sgd`` has them once a rating, and so takes lambda_U / n_i for user i with n_i ratings: its fixed points are those of

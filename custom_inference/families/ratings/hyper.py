@@ -3,7 +3,7 @@
     w_n ~ N(m + F_n, L^-1),   F = X beta,   beta_j ~ N(0, (ridge_j L)^-1) by rows,
     m | L ~ N(0, (strength L)^-1),   L ~ Wishart(nu, (nu diag(spread))^-1),   nu = d - 1 + degrees
 
-(source 002, 27.90 with learned mean and covariance; features as in Macau, Simm et al. 2017), X the centred columns
+(Murphy 2012, 27.90 with learned mean and covariance; features as in Macau, Simm et al. 2017), X the centred columns
 (N, P) of a ``Design``. Given the rows' moments the posterior is conjugate: with G = X'X + diag(ridge) and
 k = strength + N,
 

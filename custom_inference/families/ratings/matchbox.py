@@ -1,6 +1,6 @@
 """Bilinear factors of clicks, online or in passes: Gaussian posteriors of every weight by passing messages.
 
-Stern, Herbrich & Graepel, *Matchbox: large scale Bayesian recommendations* (WWW 2009); source 002, section 27.6.2. All
+Stern, Herbrich & Graepel, *Matchbox: large scale Bayesian recommendations* (WWW 2009); Murphy 2012, section 27.6.2. All
 weights w (of features and of the users' and items' own indicators) have independent Gaussian posteriors. For one click
 x of user u on item v, with the posteriors of the weights as they are without it,
 

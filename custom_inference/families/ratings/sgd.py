@@ -1,4 +1,4 @@
-"""Matrix factorisation of ratings by stochastic gradient descent over the pairs (002, eqs. 27.87-27.93).
+"""Matrix factorisation of ratings by stochastic gradient descent over the pairs (Murphy 2012, eqs. 27.87-27.93).
 
 For a pair (i, j) with rating r, in random order, e = r - (mu + f_i + g_j + u_i'v_j), the steps of size eta down
 

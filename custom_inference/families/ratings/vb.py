@@ -1,4 +1,4 @@
-"""Variational Bayes of PMF with learned priors (002, eqs. 27.90-27.93), as a method of the suite.
+"""Variational Bayes of PMF with learned priors (Murphy 2012, eqs. 27.90-27.93), as a method of the suite.
 
 The arrays are those of ``variational``; here a model and its data become these, and what they find a fit, with draws of
 all sites, from which predictions and their spread are averages.

@@ -11,7 +11,7 @@ search for such topics, neither a sampler of a posterior nor a bound. In every s
 
     1. q0 is folded in at the present topics, a few steps of g <- alpha + sum_v n_v c_v on from the last sweep;
     2. W is the mode of the regression of the responses on q0 (``regression``), of real responses with their scale;
-    3. tokens' topics are drawn from LDA's conditional (002, eq. 27.37) times
+    3. tokens' topics are drawn from LDA's conditional (Murphy 2012, eq. 27.37) times
        exp(c sum_r d log p(y_n | eta) / d eta_r  w_rk / L_n),
        which is what the response gains, to first order, where one of the L_n tokens of the document moves to topic k;
        of real responses, whose derivative is not bounded, at the eta that the moves of all tokens would lead to:

@@ -1,11 +1,11 @@
 """Collapsed Gibbs sampling of supervised LDA: tokens' topics given the weights, the weights given the topics.
 
-Topics and proportions are integrated out. A token's conditional is LDA's (002, eq. 27.37) times the probability of the
-response at the document's mean topic with the token moved, evaluated exactly (``kernels.sweep_responses``): any kind of
-response, no augmentation. Given the tokens' topics the weights are those of a regression on qbar with its prior: they
-are proposed from Student's t about the mode with the curvature there, and accepted by the ratio of the densities; the
-scale of real responses from its law under a flat prior, accepted by the ratio of the priors. Both leave the posterior
-as it is, whatever the priors are.
+Topics and proportions are integrated out. A token's conditional is LDA's (Murphy 2012, eq. 27.37) times the probability
+of the response at the document's mean topic with the token moved, evaluated exactly (``kernels.sweep_responses``): any
+kind of response, no augmentation. Given the tokens' topics the weights are those of a regression on qbar with its
+prior: they are proposed from Student's t about the mode with the curvature there, and accepted by the ratio of the
+densities; the scale of real responses from its law under a flat prior, accepted by the ratio of the priors. Both leave
+the posterior as it is, whatever the priors are.
 """
 
 from __future__ import annotations

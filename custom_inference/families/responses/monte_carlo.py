@@ -1,4 +1,5 @@
-"""Supervised LDA by Monte Carlo EM (002, section 27.4.4.1): collapsed Gibbs sampling as E step, regression as M step.
+"""Supervised LDA by Monte Carlo EM (Murphy 2012, section 27.4.4.1): collapsed Gibbs sampling as E step, regression as M
+step.
 
 In every round
 

@@ -1,6 +1,6 @@
 """Supervised LDA by variational EM: q over proportions and tokens' topics, globals as points.
 
-q(pi_n) = Dirichlet(g_n), q(topic of each token of word v in n) = phi_nv. With eta = W qbar, u = E[eta] (002, eqs.
+q(pi_n) = Dirichlet(g_n), q(topic of each token of word v in n) = phi_nv. With eta = W qbar, u = E[eta] (Murphy, eqs.
 27.65-27.66), one entry eta_r a response or class, every kind of response has a bound that is quadratic in each eta_r,
 
     log p(y | eta) >= a + sum_r (b_r eta_r - lambda_r eta_r^2 / 2)                         (``expansions``)

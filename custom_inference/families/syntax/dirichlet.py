@@ -1,7 +1,7 @@
 """Topics and syntax by variational EM: the states and topics of a document's tokens exact given its proportions' q.
 
-q(pi_i, z_i, q_i) = Dirichlet(pi_i | pi~_i) q(z_i, q_i) (cf. 002, eq. 27.43), where q(z_i, q_i) is a hidden Markov chain
-in every sentence, found by forward and backward passes. With e_ik = exp(E[log pi_ik]) for the topics' shares,
+q(pi_i, z_i, q_i) = Dirichlet(pi_i | pi~_i) q(z_i, q_i) (cf. Murphy, eq. 27.43), where q(z_i, q_i) is a hidden Markov
+chain in every sentence, found by forward and backward passes. With e_ik = exp(E[log pi_ik]) for the topics' shares,
 
     bound_i = sum_sentences log Z(e_i) - KL(Dirichlet(pi~_i) || Dirichlet(alpha)) <= log p(y_i | globals)
     pi~_ik <- alpha_k + E_q[number of tokens of document i with z = 0, q = k]
@@ -11,7 +11,7 @@ bound holds at any pi~_i, as q(z, q) is at its best given pi~. An E step that go
 what that expected, and makes one pass; the M step divides the expected numbers (plus the priors') by their sums.
 
 With Dirichlet posteriors of topics, classes and moves too ("vb"), exp(E[log .]) stands in place of every table, and the
-M step adds the expected numbers to the priors' concentrations (cf. 002, eqs. 27.47-27.49). Together they climb
+M step adds the expected numbers to the priors' concentrations (cf. Murphy 2012, eqs. 27.47-27.49). Together they climb
 
     F = sum_i bound_i - sum_sites KL(q(site) || p(site)) <= log p(y).
 """

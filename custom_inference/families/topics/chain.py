@@ -209,7 +209,7 @@ class LdaChain(Chain):
         return self.word_topic.T + self.gamma, self.document_topic + self.alpha
 
     def log_joint(self) -> float:
-        """log p(y, q | alpha, gamma) = log p(q | alpha) + log p(y | q, gamma) (002, eqs. 27.34 and 27.36, gamma for
+        """log p(y, q | alpha, gamma) = log p(q | alpha) + log p(y | q, gamma) (Murphy, eqs. 27.34 and 27.36, gamma for
         the source's beta), and the multinomial coefficient where the model has it. Explicit topics: with log p(y | q,
         topics) + log p(topics) instead."""
         if self.explicit is not None:

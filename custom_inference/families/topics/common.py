@@ -1,7 +1,7 @@
 """What the engines of LDA and PLSA share that estimate the topics as points: data, priors, M step, starts.
 
 Given c_kv, the expected number of tokens of word v that topic k wrote, the M step is b_kv proportional to c_kv plus
-the prior's pseudo-counts (002, eqs. 27.42 and 27.46): gamma_v - 1 where every gamma_v >= 1, so that flat priors give
+the prior's pseudo-counts (Murphy, eqs. 27.42 and 27.46): gamma_v - 1 where every gamma_v >= 1, so that flat priors give
 maximum likelihood, and else gamma_v as printed, which is the mode in the softmax basis (see ``conjugate.pair``).
 """
 

@@ -5,7 +5,8 @@ distribution over its topic, the same for all tokens of one word in one document
 
     N_dk = sum_v n_dv r_dvk,    N_kv = sum_d n_dv r_dvk,    N_k = sum_v N_kv
 
-a token's responsibility is the collapsed Gibbs conditional (002, eq. 27.37) at the expected counts of all OTHER tokens:
+a token's responsibility is the collapsed Gibbs conditional (Murphy 2012, eq. 27.37) at the expected counts of all OTHER
+tokens:
 
     r_dvk ~ (N_dk - r_dvk + alpha_k) (N_kv - r_dvk + gamma_v) / (N_k - r_dvk + sum_v gamma_v)
 

@@ -1,4 +1,5 @@
-"""LDA and PLSA with the topics as points and Dirichlet posteriors of the topic proportions (002, section 27.3.6.2).
+"""LDA and PLSA with the topics as points and Dirichlet posteriors of the topic proportions (Murphy 2012, section
+27.3.6.2).
 
 q(pi_i, c_i) = Dirichlet(pi_i | pi~_i) prod_v Multinomial(c_iv | n_iv, c~_iv) (eq. 27.43); the M step is eq. 27.46 (see
 ``common``). This is also how documents are inferred at given topics, whatever these were fitted with.

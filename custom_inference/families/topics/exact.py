@@ -1,6 +1,7 @@
 """LDA exactly: the proportions integrated out at given topics, and of a toy corpus the topics too.
 
-Given pi, the L tokens of a document are independent with probabilities sum_k pi_k b_kv (002, eq. 27.22), so that
+Given pi, the L tokens of a document are independent with probabilities sum_k pi_k b_kv (Murphy 2012, eq. 27.22), so
+that
 
     p(y_1 .. y_L | pi) = prod_l sum_k pi_k b_{k, y_l}
 
@@ -14,7 +15,7 @@ with C(L + K - 1, K - 1) terms: for short documents or few topics. EM from it is
 Of a toy corpus topics and proportions are both integrated out: only the topics q of the T tokens remain, K^T values in
 all, with the collapsed (Dirichlet-multinomial) law
 
-    log p(y, q) = log p(q | alpha) + log p(y | q, gamma)                     (002, eqs. 27.34 and 27.36, gamma for beta)
+    log p(y, q) = log p(q | alpha) + log p(y | q, gamma)             (Murphy 2012, eqs. 27.34 and 27.36, gamma for beta)
 
     log p(q | alpha) = sum_i log G(alpha.) - log G(alpha. + L_i) + sum_k log G(alpha_k + c_ik) - log G(alpha_k)
     log p(y | q, gamma) = sum_k log G(gamma.) - log G(gamma. + c_k) + sum_v log G(gamma_v + c_vk) - log G(gamma_v)

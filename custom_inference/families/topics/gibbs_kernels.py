@@ -1,7 +1,7 @@
 """Compiled sweeps of the Gibbs samplers of documents. Import inside functions only: it loads the compiler.
 
-The full conditional of the topic of token l of document i, whose word is v (002, eq. 27.37; its L_i + K alpha should
-read L_i - 1 + K alpha, a constant in k). Counts are without the token itself:
+The full conditional of the topic of token l of document i, whose word is v (Murphy 2012, eq. 27.37; its L_i + K alpha
+should read L_i - 1 + K alpha, a constant in k). Counts are without the token itself:
 
     p(q_il = k | rest) ~ (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum_v' gamma_v')
 

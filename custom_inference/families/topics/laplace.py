@@ -1,6 +1,6 @@
 """Topic proportions, and memberships of user rating profiles, under any prior; the topics as points.
 
-E steps are those of ``common.laplace``, the M step that of the family (002, eqs. 27.42 and 27.46).
+E steps are those of ``common.laplace``, the M step that of the family (Murphy 2012, eqs. 27.42 and 27.46).
 """
 
 from __future__ import annotations

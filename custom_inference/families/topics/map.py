@@ -5,13 +5,13 @@ The objective is the log joint, up to constants of flat priors, with n_dv the to
     F(theta, b) = sum_d [sum_v n_dv log sum_k theta_dk b_kv + sum_k a_k log theta_dk] + sum_kv g_v log b_kv
 
 a = alpha - 1 and g = gamma - 1 where all concentrations of that prior are at least 1, and a = alpha, g = gamma in the
-softmax basis else (``conjugate.pair``). Flat priors leave Hofmann's likelihood (004, PLSA slide 5; SIGIR 1999). EM,
+softmax basis else (``conjugate.pair``). Flat priors leave Hofmann's likelihood (SIGIR 1999). EM,
 with c_dvk = theta_dk b_kv / sum_j theta_dj b_jv, never stored:
 
     theta_dk <- [sum_v n_dv c_dvk + a_k] / sum_j [...]        E step, ``sweeps`` times at fixed topics
     b_kv     <- [sum_d n_dv c_dvk + g_v] / sum_w [...]        M step
 
-Each raises F, so that together they are EM in turns. In 004's symmetric parameters P(d | z) P(z) = theta_dz L_d / R.
+Each raises F, so that together they are EM in turns. In Hofmann's parameters P(d | z) P(z) = theta_dz L_d / R.
 With the topics fixed, F is concave in every theta_d: that is the folding-in of new documents.
 
 ``temper`` < 1 gives Hofmann's tempered EM, c_dvk proportional to P(k) [P(d | k) b_kv]^temper, which is

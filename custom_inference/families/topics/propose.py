@@ -9,7 +9,7 @@ expected counts the least. With c_kv tokens of word v and n_ik of document i in 
     + sum_i [g(n_ik + n_il, alpha) - g(n_ik, alpha) - g(n_il, alpha)],
     G(c, gamma) = sum_v g(c_v, gamma_v) - g(sum_v c_v, sum_v gamma_v),    g(n, a) = log [Gamma(a + n) / Gamma(a)]
 
-(the logarithm of p(w, q | alpha, gamma), 002, eqs. 27.33 and 27.35, as far as it changes).
+(the logarithm of p(w, q | alpha, gamma), Murphy 2012, eqs. 27.33 and 27.35, as far as it changes).
 """
 
 from __future__ import annotations

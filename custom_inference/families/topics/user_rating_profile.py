@@ -1,4 +1,4 @@
-"""The user rating profile model (002, eq. 27.14) by the engines of LDA.
+"""The user rating profile model (Murphy 2012, eq. 27.14) by the engines of LDA.
 
 A row's responses are the words "response r is c" of a document, of which it has one for each r that was observed: with
 a column for each such word, p(y_i | pi_i) = prod_v [sum_k pi_ik b_kv]^n_iv is LDA's density at topics whose columns
@@ -59,7 +59,7 @@ class ProfileEngine(TopicEngine):
 
 @dataclass(frozen=True, kw_only=True)
 class ProfileDirichlet(ProfileEngine, LdaDirichlet):
-    """Dirichlet posteriors of the memberships, the responses as points (002, eqs. 27.44 and 27.45)."""
+    """Dirichlet posteriors of the memberships, the responses as points (Murphy 2012, eqs. 27.44 and 27.45)."""
 
 
 @dataclass(frozen=True, kw_only=True)

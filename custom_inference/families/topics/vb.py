@@ -1,4 +1,5 @@
-"""LDA by variational Bayes: topics and topic proportions both have Dirichlet posteriors (002, section 27.3.6.3).
+"""LDA by variational Bayes: topics and topic proportions both have Dirichlet posteriors (Murphy 2012, section
+27.3.6.3).
 
 q(pi, c, b) = prod_i [Dirichlet(pi_i | pi~_i) prod_v Multinomial(c_iv | n_iv, c~_iv)] prod_k Dirichlet(b_k | b~_k)
 (eq. 27.47). Algorithm 27.1, on counts: the E step is that of ``dirichlet`` with the scores

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from ppl_site import checks, directives, mathml, references, staging
+from ppl_site import checks, directives, gallery, mathml, references, staging
 from ppl_site.docstrings import to_rst
 
 
@@ -45,6 +45,7 @@ def setup(app: Any) -> dict[str, Any]:
     app.connect("autodoc-process-signature", _signature)
     app.connect("autodoc-skip-member", _skip)
     app.connect("missing-reference", references.resolve)
+    gallery.add(app)  # before the checks, which read what it writes
     app.connect("build-finished", checks.check_site)
     directives.add(app)
     mathml.add(app)

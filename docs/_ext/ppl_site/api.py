@@ -10,7 +10,6 @@ import inspect
 import pkgutil
 import re
 import sys
-import textwrap
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from typing import Any
 
 import custom_inference
 import ppl_models
-from custom_inference.methods import methods_for
+from ppl_site import models
 from ppl_site.docstrings import inline, to_rst
 
 
@@ -209,41 +208,39 @@ def _group_page(group: Group) -> str:
 
 def _model_page(module: str, names: list[Name]) -> str:
     known = set(ppl_models.MODELS.values())
-    models = [name for name in names if _is_program(name.value)]
-    shown = [name for name in names if name.value in known]
-    title = ", ".join(name.name for name in shown or models)
-    pictures = [line for name in shown for line in (f".. model-picture:: {name.name}", "")]
-    facts = [line for name in shown for line in (_facts(name), "")]
-    parts = [_module_text(module), _programs(models), facts, pictures, _summary(names), _entries(names)]
+    programs = [name for name in names if _is_program(name.value)]
+    shown = [name for name in programs if name.value in known] or programs
+    title = ", ".join(name.name for name in shown)
+    text = "\n".join(inspect.getdoc(one) or "" for one in (sys.modules[module], *(name.value for name in names)))
+    kinds = [name.value for name in shown]
+    parts: list[list[str]] = [_module_text(module), _summary(names)]
+    stated: set[type] = set()
+    for name in programs:
+        program = _program(name, stated)
+        own = models.sections(name.value, program) if name in shown else [*program]
+        parts += [_heading(name.name), own] if len(programs) > 1 else [own]
+    parts += [
+        _heading("The same things elsewhere"), models.other_names(kinds),
+        _heading("Reference"), _entries(names),
+        _heading("Papers"), models.references(text),
+    ]  # fmt: skip
     return "\n".join([*_title(title), *(line for part in parts for line in part)])
 
 
-def _programs(models: list[Name]) -> list[str]:
-    """Return the programs of models as they stand in their files, each once, with the names of those that share it."""
-    sharing: dict[type, list[str]] = {}
-    for name in models:
-        owner = next(kind for kind in name.value.__mro__ if "__call__" in vars(kind))
-        sharing.setdefault(owner, []).append(f":py:obj:`{name.name} <{name.package}.{name.name}>`")
-    lines: list[str] = []
-    for owner, names in sharing.items():
-        every = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-        file = f"{owner.__module__.replace('.', '/')}.py"
-        lines += [f"The program of {every}, in ``{file}``:", "", ".. code-block:: python", ""]
-        lines += [f"   {line}".rstrip() for line in program_source(owner).splitlines()]
-        lines.append("")
-    return lines
+def _program(name: Name, stated: set[type]) -> list[str]:
+    """The program of a model as it stands in its file, once of those that share it."""
+    owner = next(kind for kind in name.value.__mro__ if "__call__" in vars(kind))
+    file = f"{owner.__module__.replace('.', '/')}.py"
+    linked = f":py:obj:`{name.name} <{name.package}.{name.name}>`"
+    if owner in stated:
+        return [f"The program of {linked} is that of :py:obj:`~ppl_models.{owner.__name__}`, with other priors.", ""]
+    stated.add(owner)
+    lines = [f"The program of {linked}, in ``{file}``:", "", ".. code-block:: python", ""]
+    return [*lines, *(f"   {line}".rstrip() for line in models.program_source(owner).splitlines()), ""]
 
 
-def program_source(owner: type) -> str:
-    """Return the source of a model's program, of the class that defines it, without the indentation of the class."""
-    return textwrap.dedent(inspect.getsource(vars(owner)["__call__"]))
-
-
-def _facts(name: Name) -> str:
-    """The name of a model for ``MODELS`` and the command line, and the methods that apply to it."""
-    known = next(known for known, kind in ppl_models.MODELS.items() if kind is name.value)
-    methods = ", ".join(f"``{method}``" for method in methods_for(name.value.example().model))
-    return f"{name.name} is ``{known}`` on the command line. Methods: {methods}."
+def _heading(text: str) -> list[str]:
+    return [text, "-" * len(text), ""]
 
 
 def _title(text: str) -> list[str]:

@@ -6,14 +6,17 @@
 ```{figures} REPORT           a table of benchmarks/results/REPORT.json
 :table: beginning of its title
 :columns: some | of them
+```{headlines}                a line of what reports found
 ```{reports}                  all reports
 ```{available}                those lines "name: text" of its content whose name is public in custom_inference
 ```{model-picture} NOCA       the graph of a model's program
 ```{model-pictures}           those of all models
+```{model-example} NOCA       a few lines that fit a model, run when the site is built, with their figure
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -23,8 +26,9 @@ from docutils.parsers.rst import directives as options
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
+import ppl_models
 from ppl_models import MODELS
-from ppl_site import pictures, tables
+from ppl_site import examples, pictures, tables
 
 
 class Generated(SphinxDirective):
@@ -99,6 +103,26 @@ class ModelPicture(SphinxDirective):
         return _image(self, self.arguments[0])
 
 
+class ModelExample(SphinxDirective):
+    """A few lines that fit a model, what they print, and their figure."""
+
+    required_arguments = 1
+
+    def run(self) -> list[nodes.Node]:
+        kind = getattr(ppl_models, self.arguments[0])
+        source = Path(self.env.app.srcdir)
+        kept = Path(self.env.app.doctreedir) / "examples"
+        printed, figure = examples.made(kind, kept)
+        shown = source / "api" / "images" / f"example-{kind.__name__}.png"
+        shown.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(figure, shown)
+        code = nodes.literal_block(examples.lines(kind), examples.lines(kind), language="python")
+        output = nodes.literal_block(printed, printed, language="text", classes=["example-output"])
+        image = nodes.image(uri=f"/{shown.relative_to(source).as_posix()}", alt=f"what {kind.__name__} found")
+        image["classes"] = ["example-figure"]
+        return [code, output, image]
+
+
 class ModelPictures(SphinxDirective):
     """A section for every model, with its picture."""
 
@@ -118,8 +142,10 @@ def add(app: Any) -> None:
     app.add_directive("models", _table(tables.models_table))
     app.add_directive("methods", _table(tables.applicability_table))
     app.add_directive("method-settings", _table(tables.settings_table))
+    app.add_directive("headlines", _table(tables.headlines_table))
     app.add_directive("reports", _table(tables.reports_table))
     app.add_directive("figures", Figures)
     app.add_directive("available", Available)
     app.add_directive("model-picture", ModelPicture)
+    app.add_directive("model-example", ModelExample)
     app.add_directive("model-pictures", ModelPictures)

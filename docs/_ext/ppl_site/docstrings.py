@@ -1,8 +1,9 @@
 """The project's docstrings as reStructuredText: plain text in which nothing but ``code``, roles and *titles* is markup.
 
 What is read as structure: a title underlined with hyphens; "name: meaning" lines, continued by indented ones; "- "
-lists; indented blocks, which are formulas or code and stay as they are; paragraphs. Every other character that
-reStructuredText would read as markup (``*``, ``|``, ``_``, a lone backtick) is escaped.
+lists; indented blocks, which are formulas (:mod:`ppl_site.formulas`), or code, which stays as it is; paragraphs, in
+which letters with an index and names of Greek letters are symbols. Every other character that reStructuredText would
+read as markup (``*``, ``|``, ``_``, a lone backtick) is escaped.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import re
 import textwrap
 
+from ppl_site.formulas import SYMBOL, latex, lines_of
+
 #: What keeps its meaning inside a line: roles, ``code``, and *titles* of works (no space after the first asterisk).
 _KEPT = re.compile(r":[a-z:]+:`[^`]+`|``.+?``|(?<![\w*])\*(?=[A-Za-zÀ-ÿ])[^*]*[^*\s]\*(?![\w*])")
+_KEPT_OR_SYMBOL = re.compile(rf"(?P<kept>{_KEPT.pattern})|{SYMBOL.pattern}")
 _MARKUP = re.compile(r"([\\*`|_])")
 #: "name: meaning", "first, second: meaning" and '"value": meaning'; names of errors, which begin with a capital, too.
 _NAME = r'(?:[a-z_]\w*|[A-Z]\w*(?:Error|Warning)|"[\w ]+")'
@@ -25,7 +29,7 @@ _ERROR = re.compile(r"\w+(?:Error|Warning)$")
 def inline(text: str) -> str:
     """One line of text with its markup escaped."""
     parts, end = [], 0
-    for kept in _KEPT.finditer(text):
+    for kept in _KEPT_OR_SYMBOL.finditer(text):
         parts += [_MARKUP.sub(r"\\\1", text[end : kept.start()]), _apart(text, kept)]
         end = kept.end()
     escaped = "".join([*parts, _MARKUP.sub(r"\\\1", text[end:])])
@@ -35,9 +39,9 @@ def inline(text: str) -> str:
 
 def _apart(text: str, kept: re.Match[str]) -> str:
     """Markup must not touch letters: an escaped space, which shows as nothing, keeps them apart."""
-    before = r"\ " if kept.start() and re.match(r"[\w)\]]", text[kept.start() - 1]) else ""
-    after = r"\ " if re.match(r"[\w(\[]", text[kept.end() : kept.end() + 1]) else ""
-    return f"{before}{kept.group()}{after}"
+    before = r"\ " if kept.start() and re.match(r"[^\s(\[{/:\"-]", text[kept.start() - 1]) else ""
+    after = r"\ " if re.match(r"[^\s.,;:!?)\]}/\"-]", text[kept.end() : kept.end() + 1]) else ""
+    return f"{before}{kept['kept'] or f':math:`{latex(kept.group())}`'}{after}"
 
 
 def to_rst(text: str) -> list[str]:
@@ -70,6 +74,8 @@ def _verbatim(lines: list[str], at: int) -> tuple[list[str], int]:
     while end < len(lines) and (not lines[end].strip() or lines[end].startswith(" ")):
         end += 1
     body = textwrap.dedent("\n".join(lines[at:end])).strip("\n").splitlines()
+    if lines_of(body):
+        return [".. formulas::", "", *(f"    {line}".rstrip() for line in body)], end
     python = any(re.match(r"(from \S+ )?import |>>> ", line) for line in body)
     return [f".. code-block:: {'python' if python else 'text'}", "", *(f"    {line}".rstrip() for line in body)], end
 

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import custom_inference
+from benchmarks._headlines import HEADLINES
 from benchmarks._report import RESULTS, markdown_table
+from benchmarks.readme_results import headlines
 from custom_inference.core.registry import presentation_of
 from custom_inference.methods import default_method, every_method, methods_for
 from ppl_models import MODELS, Model
@@ -144,6 +146,11 @@ def _source(name: str, report: dict[str, Any], table: dict[str, Any]) -> str:
 def reports(folder: Path = RESULTS) -> list[tuple[str, dict[str, Any]]]:
     """Name and content of every report, in the order of their names."""
     return [(path.stem, json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("*.json"))]
+
+
+def headlines_table() -> str:
+    """What each report found, in a line."""
+    return headlines(HEADLINES, "/project/results")
 
 
 def reports_table(folder: Path = RESULTS) -> str:
