@@ -25,6 +25,7 @@ from custom_inference.svi.method import SVI
 from ppl_models import MODELS, Data, MethodError, Model, PriorError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
+from ppl_models.core.unsized import with_sizes
 from ppl_models.data.row_blocks import RowBlocks
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
@@ -68,7 +69,7 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
 
     Under priors that the default has no steps for, the first method that takes them fits instead; the status says so.
     """
-    model = require_model(model)
+    model = require_model(with_sizes(model, x, arguments))
     chosen = default_method(model, None) if method is None else resolve_method(method, model=model)
     names = _settings_of(chosen)
     settings = {name: arguments.pop(name) for name in names if name in arguments}

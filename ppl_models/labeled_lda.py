@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Unpack
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 import pyro
@@ -30,11 +30,13 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from ppl_models.core import doors
 from ppl_models.core.document_model import TopicAdmixture, example_topics
 from ppl_models.core.errors import ModelError, warn_of_absent
 from ppl_models.core.model import Example
 from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
+from ppl_models.data.matrix import Data
 from ppl_models.distributions import FaceDirichlet, Tokens
 from ppl_models.kinds.labelled_documents import LabelledDocuments
 
@@ -83,6 +85,13 @@ class LabeledLDA(LabelledDocuments, TopicAdmixture):
             raise ModelError(f"num_topics = {self.num_topics}, but {needed}; more of them are common to all documents")
         if not isinstance(self.priors["topic_proportion"], dist.Dirichlet):
             raise ModelError("the prior of 'topic_proportion' is cut to the labels' topics; expected a Dirichlet")
+
+    @classmethod
+    def number_for(cls, data: Data, settings: Mapping[str, Any]) -> int | None:
+        """Return the number of topics that the labels need, and none beyond them: those that are given."""
+        labels = settings.get("num_labels") or cls.count_given(data.others.get("labels"))
+        each = settings.get("topics_per_label", doors.default_of(cls, "topics_per_label") or 1)
+        return None if labels is None else labels * each
 
     @property
     def has_atoms(self) -> bool:

@@ -27,6 +27,7 @@ from custom_inference.methods import fit as default_fit
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import PPLError, own_errors
 from ppl_models.core.model import require_model
+from ppl_models.core.unsized import with_sizes
 from ppl_models.data.held import is_text
 from ppl_models.data.several import same_data
 
@@ -174,7 +175,7 @@ def compare(
     have (a wrong shape, values outside a site's support); CapacityError where the table of the exact
     posterior does not fit into memory.
     """
-    model = require_model(model)
+    model = require_model(with_sizes(model, x, others))
     named = _name_methods(methods, model)
     if isinstance(at, str):
         if others:

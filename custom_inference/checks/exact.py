@@ -21,6 +21,7 @@ from custom_inference.svi.method import SVI
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
+from ppl_models.core.unsized import with_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +49,7 @@ class Exact(Method):
 
     def fit(self, model: Model, data: Any, **settings: Any) -> Fit:
         """Learn the globals with the local latents summed out; settings as those of every method."""
-        model = require_model(model)
+        model = require_model(with_sizes(model, data, settings))
         fit = self._learner(model).fit(model, data, **settings)
         fit.method, fit.method_name = self, f"Exact({fit.method_name})"
         return fit

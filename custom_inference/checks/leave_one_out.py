@@ -16,7 +16,7 @@ from custom_inference.core.draws import require_fit
 from custom_inference.core.fit import Fit
 from custom_inference.core.settings import require_whole
 from custom_inference.faces.arviz_library import POOR, Elpd, arviz
-from ppl_models import MethodError
+from ppl_models import DataWarning, MethodError
 
 
 @dataclass(frozen=True)
@@ -177,4 +177,4 @@ def _warn_of_tails(found: Elpd, own_k: float | None) -> None:
             "posterior to be corrected by importance weights; use NUTS or CollapsedGibbs"
         )
     if parts:
-        warnings.warn("; ".join(parts), UserWarning, stacklevel=3)
+        warnings.warn("; ".join(parts), DataWarning, stacklevel=3)

@@ -163,8 +163,8 @@ class PredictiveCheck:
             groups["posterior"] = xr.Dataset({name: _variable(value[None], 2) for name, value in drawn.items()})
         if self.copies:
             kept = np.stack([_dense(copy) for copy in self.copies])[None]
-            groups["posterior_predictive"]["x"] = (("chain", "copy", "row", "feature"), kept)
-            groups["observed_data"]["x"] = (("row", "feature"), _dense(self.data))
+            groups["posterior_predictive"]["x"] = (("chain", "copy", "row", "feature"), _as_whole(kept))
+            groups["observed_data"]["x"] = (("row", "feature"), _as_whole(_dense(self.data)))
         attributes = {"model": self.model, "source": self.source, "inference_library": "ppl-models"}
         return arviz().container(groups, attributes)
 
@@ -229,3 +229,8 @@ def _variable(array: Array, leading: int) -> tuple[tuple[str, ...], Array]:
 
 def _dense(x: Any) -> Array:
     return x.toarray() if hasattr(x, "toarray") else np.ma.filled(np.ma.asarray(x, dtype=float), np.nan)
+
+
+def _as_whole(x: Array) -> Array:
+    """Whole numbers in a type of these, as ArviZ smooths all others where it draws them."""
+    return x.astype(np.int64) if bool((np.isfinite(x) & (x == np.round(x))).all()) else x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,25 @@ from custom_inference.core.store_check import is_within
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import a_value_of, unknown_name
 
+#: What ``print`` shows of a fit: columns, components, and features of each.
+_WIDE, _LINES, _FEATURES = 80, 20, 8
+
 
 @dataclass(kw_only=True, repr=False)
 class Fit(Result):
     """What was learned, and how it went: all of :class:`Result`, and criteria, reports, figures, files."""
+
+    def __str__(self) -> str:
+        """What ``print`` shows, 80 columns wide: the fit in a few words, the strongest features of each component."""
+        wide = "\n".join(textwrap.fill(line, _WIDE, subsequent_indent="    ") for line in repr(self).splitlines())
+        if not self.model.has_components:
+            return wide
+        table = evaluate.component_report(self, top=_FEATURES)
+        names = [self.component_names[i] for i in table.index.tolist()]
+        size = max(map(len, names))
+        lines = [_cut(f"{name:<{size}} {one}") for name, one in zip(names, table["strongest"], strict=True)]
+        more = [f"and {len(lines) - _LINES} more: fit.report()"] if len(lines) > _LINES else []
+        return "\n  ".join([wide, *lines[:_LINES], *more])
 
     def bic(self, bound: str | None = None) -> float:
         """Return BIC = -2 log p(x) + psi log N with psi free parameters; smaller is better.
@@ -120,6 +136,13 @@ class Fit(Result):
         parts = store.load(Path(path), model)
         kind: Any = family_of(parts["model"]).result or cls
         return kind(**parts).to(device)
+
+
+def _cut(line: str) -> str:
+    """A list on one line of a page, cut behind a comma."""
+    if len(line) <= _WIDE - 2:
+        return line
+    return f"{line[: _WIDE - 6].rpartition(',')[0] or line[: _WIDE - 6]}, ..."
 
 
 def require_complete(fit: Fit) -> Fit:

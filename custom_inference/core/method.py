@@ -21,6 +21,7 @@ from custom_inference.core.stages import Stage, Stages
 from ppl_models import Data, DataError, MethodError, Model, ModelError
 from ppl_models.core.errors import a_value_of, own_cause
 from ppl_models.core.model import require_model
+from ppl_models.core.unsized import with_sizes
 from ppl_models.data.row_blocks import RowBlocks
 
 
@@ -149,7 +150,7 @@ class Method(abc.ABC):
         the method does not take, for weights by one that cannot weigh rows, and for ``init`` by a method that starts
         from no given values; see ``check_init``.
         """
-        model = require_model(model)
+        model = require_model(with_sizes(model, data, others))
         require_whole("seed", seed, 0)
         call, begin = Call(int(seed), init, progress, dtype, device), time.perf_counter()
         self._require_taken(model, init, weighted=weights is not None)

@@ -97,6 +97,8 @@ def run_em(
     require_sites(engine, model, at.start[0], "initial")
     step.restore(at.acceleration)
     size, run, fell = step.size, None, 0.0
+    if progress is not None:
+        progress.expect(max_iterations)
     try:
         while True:
             iteration = len(at.trace)

@@ -235,7 +235,7 @@ def _starts(task: Task, generator: torch.Generator, bar: Progress) -> _Starts:
             return
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
     for attempt, own in enumerate(generators):
-        bar.label(f"start {attempt + 1} of {task.restarts}")
+        bar.label_start(attempt, task.restarts)
         yield functools.partial(task.start, attempt, own, bar)
 
 

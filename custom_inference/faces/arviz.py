@@ -29,7 +29,7 @@ from custom_inference.faces.arviz_groups import (
     with_answers,
 )
 from custom_inference.faces.arviz_library import arviz
-from ppl_models import GraphData, MethodError
+from ppl_models import DataWarning, GraphData, MethodError
 
 #: What ArviZ cannot know of an approximation.
 _APART = (
@@ -122,7 +122,7 @@ def _scores(
         found = _log_likelihood(fit, num_draws, labels)
     if not from_sampler(fit):
         found.attrs["approximation"] = _APART
-        warnings.warn(f"log_likelihood is at draws by {fit.method_name}, {_APART}", UserWarning, stacklevel=4)
+        warnings.warn(f"log_likelihood is at draws by {fit.method_name}, {_APART}", DataWarning, stacklevel=4)
     return {"log_likelihood": found}
 
 

@@ -85,6 +85,16 @@ def distinct(values: Sequence[Any]) -> list[Any]:
     return list(taken)
 
 
+def as_whole_numbers(fit: Result, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Values of observed sites, those of sites of whole numbers in a type of these: ArviZ smooths all others where it
+    draws them, which shows 0 and 1 as two hills. Where some are missing they stay as they are."""
+    known = {site: one.support for site, one in fit.model.sites.items() if one.role == "observed" and site in values}
+    whole = [site for site, support in known.items() if support is not None and support.is_discrete]
+    finite = [site for site in whole if bool(torch.isfinite(values[site]).all())]
+    counted = {site: values[site].round().long() for site in finite}
+    return dict(values) | {site: one for site, one in counted.items() if bool((one == values[site]).all())}
+
+
 def data_groups(fit: Result, labels: Labels) -> dict[str, xr.Dataset]:
     """observed_data and constant_data, where there is something to hold."""
     model, data, site = fit.model, fit.data, fit.model.observed_site
@@ -98,7 +108,7 @@ def data_groups(fit: Result, labels: Labels) -> dict[str, xr.Dataset]:
     constant |= {} if mask is None else {"mask": mask}
     dims = {**model.dims, "mask": model.dims[site]}
     dims |= {name: _axes(name, value, fit) for name, value in constant.items() if name not in dims}
-    found = {"observed_data": observed, "constant_data": constant}
+    found = {"observed_data": as_whole_numbers(fit, observed), "constant_data": constant}
     return {name: dataset(values, dims, labels, leading=()) for name, values in found.items() if values}
 
 
@@ -134,4 +144,5 @@ def draw_groups(fit: Result, num_copies: int, labels: Labels) -> tuple[dict[str,
 
 def _stack(runs: Iterable[dict[str, Tensor]], sites: Sequence[str], fit: Result, labels: Labels) -> xr.Dataset:
     """The values of some sites in all runs, as one chain."""
-    return dataset({s: torch.stack([run[s] for run in runs])[None] for s in sites}, fit.model.dims, labels)
+    values = {s: torch.stack([run[s] for run in runs])[None] for s in sites}
+    return dataset(as_whole_numbers(fit, values), fit.model.dims, labels)

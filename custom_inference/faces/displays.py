@@ -12,7 +12,7 @@ from custom_inference.core.evaluate import component_report
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.result import Result
 from custom_inference.faces import plots
-from custom_inference.faces.drawing import Picture
+from custom_inference.faces.drawing import Picture, apart_from_pyplot
 from ppl_models import MethodError
 from ppl_models.core import displays
 
@@ -22,6 +22,7 @@ _DPI = 55
 _PICTURES = 24
 
 
+@apart_from_pyplot()
 def report(title: str, *texts: str, table: pd.DataFrame | None = None, plot: Callable[[], Any] | None = None) -> str:
     """Sentences, a table, and the small picture of a plot; without it where there is nothing to draw."""
     parts = [displays.sentence(text) for text in texts]
@@ -33,6 +34,7 @@ def report(title: str, *texts: str, table: pd.DataFrame | None = None, plot: Cal
     return displays.display(title, *parts)
 
 
+@apart_from_pyplot()
 def of_fit(fit: Result) -> str:
     """How the fit ended, its components, and what was fitted; where features are pixels the components as pictures."""
     name = type(fit.model).__name__

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
+import sys
 import textwrap
-from collections.abc import Collection, Sequence
+import threading
+import weakref
+from collections.abc import Collection, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import FigureManagerBase
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
@@ -31,8 +37,13 @@ INK, MUTED = "#00336f", "#9a9a9a"
 LABELLED = 40
 
 
+#: The last figure that pyplot was told of, and whether figures are for pyplot at all.
+_LAST: list[weakref.ref[Figure]] = []
+_APART: ContextVar[bool] = ContextVar("apart", default=False)
+
+
 class Picture(Figure):
-    """A figure outside pyplot's registry: nothing to close and no window, yet a notebook shows it."""
+    """A figure that a notebook shows as what a cell returns."""
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
@@ -40,9 +51,34 @@ class Picture(Figure):
         return buffer.getvalue()
 
 
+@contextlib.contextmanager
+def apart_from_pyplot() -> Iterator[None]:
+    """Figures made here are for a page, and pyplot does not hear of them."""
+    token = _APART.set(True)
+    try:
+        yield
+    finally:
+        _APART.reset(token)
+
+
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure; sizes in inches, bounded so that any number of components can be saved."""
-    return Picture(figsize=(min(width, 26.0), min(height, 26.0)), dpi=110, layout="constrained")
+    """An empty figure; sizes in inches, bounded so that any number of components can be saved.
+
+    Where pyplot is in use it is the current one, so that ``plt.savefig`` and ``plt.show`` mean it. Without windows the
+    one before it is closed, of which pyplot would keep every one; a notebook shows what a cell returns, and would show
+    it twice.
+    """
+    settings: Any = {"figsize": (min(width, 26.0), min(height, 26.0)), "dpi": 110, "layout": "constrained"}
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    in_main = threading.current_thread() is threading.main_thread()
+    if pyplot is None or _APART.get() or not in_main or "ipykernel" in sys.modules:
+        return Picture(**settings)
+    figure = pyplot.figure(FigureClass=Picture, **settings)
+    before = _LAST.pop()() if _LAST else None
+    if before is not None and type(figure.canvas.manager) is FigureManagerBase:
+        pyplot.close(before)
+    _LAST.append(weakref.ref(figure))
+    return figure
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,7 @@ def search(
     best, interrupted = None, False
     try:
         for i in range(number):
-            bar.label(f"start {i + 1} of {number}")
+            bar.label_start(i, number)
             with pyro.get_param_store().scope() as parameters:
                 torch.manual_seed(seed_of(seed, "start", i))
                 one = attempt(i, best)

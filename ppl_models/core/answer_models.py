@@ -16,9 +16,9 @@ from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import element_of, value_if_known
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.data.answers import ANSWERS, Labels, encode_answers, has_words, is_table
+from ppl_models.data.answers import ANSWERS, Labels, answers_by_label, encode_answers, has_words, is_table
 from ppl_models.data.columns import check_columns, warn_of_answers
-from ppl_models.data.covariates import labels_held
+from ppl_models.data.covariates import labels_held, read_before
 from ppl_models.data.held import Reading, Source, is_listed
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.padded import PaddedDirichlet, present_of
@@ -112,6 +112,9 @@ def read_answers(
     """
     labels = labels_held(data, ANSWERS)
     with about("x"):
+        own = read_before(data)
+        if own is not None and labels is not None and known is not None and labels != known:
+            data, labels = answers_by_label(own, labels), None
         if has_words(data) or (known is not None and is_table(data)):
             data, labels = encode_answers(data, known)
     checked = check_answers(prepare(data, **reading), categories, labels)

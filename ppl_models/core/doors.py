@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, replace
+from inspect import Parameter, signature
+from typing import Any, Protocol, cast
 
+from ppl_models.core.errors import ModelError
 from ppl_models.data.answers import ANSWERS, encode_answers, has_words
 from ppl_models.data.covariates import read_before
 from ppl_models.data.documents.counts import as_documents
@@ -23,6 +25,9 @@ class HasExample(Protocol):
 
     @classmethod
     def example(cls) -> Any: ...
+
+    @classmethod
+    def number_for(cls, data: Data, settings: Mapping[str, Any]) -> int | None: ...
 
 
 def read_for(kind: HasExample, data: Source) -> Data:
@@ -50,13 +55,36 @@ def _read_answers(data: Source) -> Data:
     return as_matrix(frame).with_labels(ANSWERS, labels)
 
 
+def default_of(kind: HasExample, field: str) -> Any:
+    """The default of a field of a class of models; None where it has none."""
+    found: Any = next((one.default for one in fields(cast(Any, kind)) if one.name == field), None)
+    return None if found is MISSING else found
+
+
+def needs_no_number(kind: HasExample) -> bool:
+    """Whether a class of models finds the number of its components, or takes it from what is given with the rows."""
+    example = kind.example()
+    return kind.number_for(example.data, {}) is not None
+
+
 def with_door(for_data: Callable[..., Any]) -> Callable[..., Any]:
-    """``for_data`` of a class, for data that nobody has read yet too; units that are categories may be words."""
+    """``for_data`` of a class, for data that nobody has read yet too; units that are categories may be words.
+
+    The number of components may be called as the class calls it, and be left out where its ``number_for`` says it.
+    """
+    needed = signature(for_data).parameters["num_components"].default is Parameter.empty
 
     @functools.wraps(for_data)
     def reading(cls: HasExample, data: Source, *sizes: Any, **settings: Any) -> Any:
         if settings.get("visible") == "categorical" and has_words(data):
             data = _read_answers(data)
-        return for_data(cls, read_for(cls, data) if read_before(data) is None else data, *sizes, **settings)
+        read = read_for(cls, data) if read_before(data) is None else data
+        own = cast(Any, cls).axes.get("component", "num_components")
+        number = sizes[0] if sizes else settings.pop("num_components", settings.pop(own, None))
+        if number is None:
+            number = cls.number_for(cast(Data, read), settings)
+        if number is None and needed:
+            raise ModelError(f"{cast(Any, cls).__name__} for these data: how many components? give {own}=...")
+        return for_data(cls, read, number, *sizes[1:], **settings)
 
     return reading

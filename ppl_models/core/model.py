@@ -19,6 +19,7 @@ from ppl_models.core.errors import ModelError, about, require_whole
 from ppl_models.core.model_priors import WithPriors
 from ppl_models.core.priors import describe_prior, support_of
 from ppl_models.core.running import as_given, rows_of
+from ppl_models.core.unsized import UnsizedModel, sizes_lacking
 from ppl_models.data.columns import check_columns, check_for_fitting, warn_of_ids
 from ppl_models.data.covariates import read_before
 from ppl_models.data.held import MatrixLike, Reading, Source
@@ -64,6 +65,9 @@ class Model(WithPriors, abc.ABC):
     tensor, the known value of a global site, which every method holds there; or a function of earlier sites, whose
     arguments that are no sites of the model are hyper-parameters: global sites with priors of their own.
 
+    Sizes that data have (features, words, users, nodes, classes) may be left out: the model then takes them from the
+    data that it is fitted to, or from those of its ``for_data``, and can do nothing else before.
+
     Raises ModelError for a size below 1, an unknown prior name, and a prior whose shape or support is not its site's.
     """
 
@@ -90,6 +94,11 @@ class Model(WithPriors, abc.ABC):
             line = cls.__doc__.partition("\n\n")[0].removesuffix(".")
             named = not line[1:2].islower() or line.startswith(_PEOPLE)
             cls.summary = line if named else line[:1].lower() + line[1:]
+
+    def __new__(cls, **settings: Any) -> Self:
+        lacking = sizes_lacking(cls, settings) if settings else ()  # copies are made of nothing, and filled then
+        made: Any = UnsizedModel(cls, settings, lacking) if lacking else super().__new__(cls)
+        return made
 
     def __post_init__(self) -> None:
         require_whole({name: getattr(self, name) for name in (*self.axes.values(), *self.whole_fields)})
@@ -146,6 +155,13 @@ class Model(WithPriors, abc.ABC):
         Raises ModelError if the data have other axes, or a size is still unknown.
         """
         return cls(**shapes.sizes_for(cls, data, num_components, settings), **settings)
+
+    @classmethod
+    def number_for(cls, data: Data, settings: Mapping[str, Any]) -> int | None:
+        """Return how many components :meth:`for_data` takes where nobody says it, by default as many as the default of
+        the field says; None, where there is none: then somebody must."""
+        del data, settings
+        return doors.default_of(cls, cls.axes.get("component", ""))
 
     @classmethod
     def _columns(cls) -> str:
@@ -278,6 +294,8 @@ def require_model(model: Any) -> Model:
 
     Raises ModelError for anything but a model, such as a class or a name.
     """
+    if type(model) is UnsizedModel:
+        model.require_sizes()
     bound = getattr(model, "func", None)  # of what a handler's call gives: its context, the handler, the program
     if isinstance(bound, functools.partial) and isinstance(bound.args[0], ConditionMessenger):
         handler, inner = bound.args

@@ -92,6 +92,13 @@ def encode_answers(data: Source, known: Labels | None, *, every: bool = False) -
     return pd.DataFrame(np.stack(columns, 1), index=frame.index, columns=frame.columns), labels
 
 
+def answers_by_label(data: Data, labels: Labels) -> pd.DataFrame:
+    """The table of the answers that data hold the numbers of, None where they are missing."""
+    numbers = _frame(data)
+    named = [[None if c != c else one[int(c)] for c in numbers.iloc[:, j]] for j, one in enumerate(labels)]
+    return pd.DataFrame(dict(enumerate(named)), numbers.index, dtype=object).set_axis(numbers.columns, axis=1)
+
+
 def _frame(data: Source) -> Any:
     if is_pandas(data, "DataFrame"):
         return data

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ppl_models.core.errors import DataError, warn_of_data
+from ppl_models.core.errors import DataError, list_some, warn_of_data
 from ppl_models.data.held import Column, is_number, is_string, objects, to_column
 from ppl_models.data.lazy import pandas as pd
 
@@ -57,7 +57,7 @@ def order_of(own: Sequence[Any], labels: Sequence[Any], axis: str, what: str) ->
     known = set(own)
     lacking = [label for label in labels if label not in known]
     if lacking:
-        found = f"{what.format(len(lacking))} (the first: {lacking[0]!r})"
+        found = f"{what.format(len(lacking))} (the first: {list_some(lacking, 4, show=repr)})"
         raise DataError(found, axis=axis, expected=f"a place for each of {len(labels)}")
     return places_of(labels, own, len(own), axis)
 
@@ -133,7 +133,9 @@ def _refuse(values: np.ndarray, labels: Sequence[Any] | None, size: int, axis: s
         expected += f"; the data have {_kind(label)} such as {label!r}, not {_kind(one)} such as {one!r}"
     elif new and (labels is not None or not any(is_number(one) and one < 0 for one in unknown)):
         return
-    raise DataError(f"{len(unknown)} unknown {axis}s (the first: {unknown[0]!r})", axis=axis, expected=expected)
+    raise DataError(
+        f"{len(unknown)} unknown {axis}s (the first: {list_some(unknown, 4, show=repr)})", axis=axis, expected=expected
+    )
 
 
 def _describe_valid(labels: Sequence[Any] | None, size: int, hint: str) -> str:

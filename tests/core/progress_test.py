@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from custom_inference.core import progress
 from custom_inference.core.progress import Progress
 
 #: What tqdm takes for a notebook's kernel, without widgets; every warning is printed.
@@ -50,3 +51,24 @@ def test_a_new_label_is_followed_by_one_colon(total, monkeypatch, capsys):
         bar.refresh()
     shown = capsys.readouterr().err
     assert "start 2 of 6: " in shown and ": :" not in shown
+
+
+def test_long_work_says_how_long_it_goes_on(monkeypatch, capsys):
+    """By the pace since the phase began, first after ten seconds, then three times later; the command line alone."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    for says_time in (False, True):
+        monkeypatch.setattr(Progress, "says_time", says_time)
+        with Progress(None, "EM", enabled=True) as bar:
+            bar.expect(100)
+            for _ in range(9):
+                now[0] += 4
+                bar.advance(-1.0)
+            bar.label_start(0, 4)
+            now[0] += 7200
+            bar.label_start(1, 4)
+    assert capsys.readouterr().err.splitlines() == [
+        "EM: 3 steps in 12 s; at most 100, which would take 6 min more",
+        "EM: 9 steps in 36 s; at most 100, which would take 6 min more",
+        "EM: 1 starts in 2.0 h; at most 4, which would take 6.0 h more",
+    ]

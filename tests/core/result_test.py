@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from safetensors import safe_open
@@ -130,3 +131,19 @@ def test_settings_that_nobody_chose_are_not_printed():
     assert model.chosen_settings() == decided
     assert repr(model).startswith("PMF(num_components=2, num_users=5, num_items=3, adaptive=True; ")
     assert "biases=False" in repr(replace(model, biases=False)) and "biases" in model.settings()
+
+
+@pytest.mark.quick
+def test_what_print_shows_fits_a_page_of_80_columns():
+    """Components by the names of what they are strongest in, as many features as fit the line, and no number cut."""
+    example = NOCA.example()
+    names = [f"a rather long name {j}" for j in range(6)]
+    frame = pd.DataFrame(example.data.x.numpy(), columns=names)
+    found = ci.EM(search=None, max_iterations=2).fit(NOCA(num_components=3, num_features=6), frame, progress=False)
+    lines = str(found).splitlines()
+    assert max(map(len, lines)) <= 80 and lines[0] == repr(found).splitlines()[0]
+    report = found.report(top=8)
+    for line, (component, row) in zip(lines[-3:], report.iterrows(), strict=True):
+        shown = line.removeprefix(f"  s{component} ").removesuffix(", ...")
+        assert line.startswith(f"  s{component} a rather") and row["strongest"].startswith(shown + ",")
+    assert "s0" not in repr(found)

@@ -260,6 +260,7 @@ def test_every_writer_goes_through_the_helper():
     allowed = (
         "row_blocks.py: (target / f'{name}.bin').open('wb')",  # complete once blocks.json is there
         "drawing.py: self.savefig(buffer",  # memory
+        "saved.py: table.to_csv(float_format",  # text, for standard output
         "demo.py: fit.save(", "output.py: fit.save(", "relations.py: found.save(", "fit.py: store.save(",
         # In temporary folders of a call's own, for its own processes.
         "search.py: path.write_bytes(processes.pack(", "fit.py: (folder / 'run').write_bytes(",

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from custom_inference.checks.leave_one_out import loo
+from custom_inference.checks.predictive_check import posterior_predictive_check
 from custom_inference.core import draws
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, solve_local
@@ -256,3 +257,22 @@ def test_arviz_summarises_both_kinds(point, sampled):
     assert table.loc["source_prior[1]", "mean"] == pytest.approx(float(point.params["source_prior"][1]), abs=1e-3)
     table = arviz.summary(to_arviz(sampled), var_names=["leak"])
     assert (table["r_hat"] < 1.1).all()
+
+
+@pytest.mark.quick
+def test_counted_values_are_whole_numbers_which_arviz_draws_as_bars():
+    """Of numbers of any other type it draws smooth densities: two hills for 0 and 1. Missing ones stay NaN."""
+    quick = EM(search=None, max_iterations=2)
+    whole = NOCA.example().data.x
+    for x, kind in (
+        (whole, "i"),
+        (whole.masked_fill(torch.arange(6) == torch.arange(60)[:, None] % 9, torch.nan), "f"),
+    ):
+        found = quick.fit(NOCA(num_components=2, num_features=6), x, progress=False)
+        data = found.to_arviz(num_draws=2, num_copies=4)
+        assert data["observed_data"]["x"].dtype.kind == kind
+        np.testing.assert_array_equal(data["observed_data"]["x"], x)
+        assert data["posterior_predictive"]["x"].dtype.kind == data["prior_predictive"]["x"].dtype.kind == "i"
+        assert data["posterior"]["leak"].dtype.kind == "f"
+    check = posterior_predictive_check(found, statistics=["mean"], num_samples=4, keep=2, progress=False)
+    assert check.to_arviz()["observed_data"]["mean"].dtype.kind == "f"

@@ -61,7 +61,7 @@ PAGES = {"plot_topic_over_time"}
 
 @pytest.fixture
 def made(monkeypatch) -> Iterator[list[Figure]]:
-    """The figures that are made from here on, of which pyplot keeps none."""
+    """The figures that are made from here on, of which pyplot keeps the last alone."""
     figures: list[Figure] = []
     before = Figure.__init__
 
@@ -72,7 +72,7 @@ def made(monkeypatch) -> Iterator[list[Figure]]:
     monkeypatch.setattr(Figure, "__init__", init)
     kept = matplotlib.pyplot.get_fignums()
     yield figures
-    assert matplotlib.pyplot.get_fignums() == kept
+    assert len(matplotlib.pyplot.get_fignums()) <= len(kept) + 1
 
 
 def new_axes(*shape: int) -> Any:

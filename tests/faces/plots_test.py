@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
 from typing import Any
 
 import matplotlib.pyplot
@@ -266,11 +270,48 @@ def test_pictures_in_the_columns_asked_for():
     assert {axes.get_subplotspec().get_gridspec().ncols for axes in figure.axes if axes.get_title()} == {2}
 
 
-def test_figures_stay_outside_pyplot():
-    before = matplotlib.pyplot.get_fignums()
-    for kind in ("components", "loading", "elbo", "source"):
-        plots.plot(make_fit(), kind)
-    assert matplotlib.pyplot.get_fignums() == before
+@pytest.fixture
+def pyplot() -> Iterator[Any]:
+    """pyplot without figures, before and after."""
+    matplotlib.pyplot.close("all")
+    yield matplotlib.pyplot
+    matplotlib.pyplot.close("all")
+
+
+def test_pyplot_saves_the_figure_that_was_drawn_last(pyplot, tmp_path):
+    """One of ours is kept at a time, and none of others is closed; one that was closed can still be saved."""
+    own = pyplot.figure()
+    figures = [plots.plot(make_fit(), kind) for kind in ("components", "loading", "elbo", "source")]
+    assert pyplot.gcf() is figures[-1] and len(pyplot.get_fignums()) == 2
+    assert pyplot.fignum_exists(own.number)
+    pyplot.savefig(tmp_path / "pyplot.png")
+    saved = pyplot.imread(tmp_path / "pyplot.png")
+    assert saved.shape[:2] == tuple(figures[-1].bbox.size[::-1].astype(int)) and saved.std() > 0
+    figures[0].savefig(tmp_path / "closed.png")
+    axes = own.subplots()
+    assert plots.plot(make_fit(), "elbo", ax=axes) is axes and pyplot.gcf() is figures[-1]
+
+
+@pytest.mark.parametrize("case", ["notebook", "thread", "page"])
+def test_pyplot_does_not_hear_of_what_it_would_show_twice_or_not_at_all(case, pyplot, monkeypatch):
+    before = pyplot.get_fignums()
+    if case == "notebook":
+        monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    if case == "thread":
+        thread = threading.Thread(target=plots.plot, args=(make_fit(), "elbo"))
+        thread.start()
+        thread.join()
+    elif case == "page":
+        assert "<img" in make_fit()._repr_html_()
+    else:
+        plots.plot(make_fit(), "elbo")
+    assert pyplot.get_fignums() == before
+
+
+def test_without_pyplot_none_is_loaded():
+    code = "import sys; from custom_inference.faces import drawing; drawing.new_figure(2, 2)"
+    code += "; assert 'matplotlib.pyplot' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0
 
 
 def test_a_notebook_shows_the_figure_that_a_cell_returns():

@@ -15,6 +15,7 @@ from custom_inference.core.settings import require_whole
 from ppl_models import MODELS, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
+from ppl_models.core.unsized import with_sizes
 from ppl_models.data.held import MatrixLike, Source, is_text
 
 #: Criteria by how much they say of the number, and what is said of them.
@@ -139,6 +140,7 @@ def choose(
         raise MethodError("no numbers of components to choose from, expected some, such as range(1, 7)")
     for size in sizes:
         require_whole("num_components", size, 1)
+    model = with_sizes(model, x, others)
     models = {str(size): with_components(model, size, x) for size in sizes}
     found = compare_models(
         models, x, criteria=criteria, folds=folds, seed=seed, seconds=seconds, mask=mask, progress=progress, **others

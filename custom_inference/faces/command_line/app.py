@@ -1,4 +1,4 @@
-"""The command line ``ppl``: demo, models, suggest, choose, fit, compare.
+"""The command line ``ppl``: demo, models, suggest, choose, fit, compare, and show, transform and predict of saved fits.
 
 Exit codes: 0 done; 1 the input cannot be used, or a part of the output could not be written, which costs none of the
 others (one line on standard error says why); 2 wrong options;
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import warnings
 from collections.abc import Iterator
@@ -23,8 +24,11 @@ from custom_inference.faces.command_line.options import (
     CompareOptions,
     FitOptions,
     Json,
+    NewRowsOptions,
     NoProgress,
+    PredictOptions,
     Seed,
+    ShowOptions,
     SuggestOptions,
     takes,
 )
@@ -61,8 +65,28 @@ def _warn(said: set[str], message: Any, *_: Any, **__: Any) -> None:
 
 
 @contextlib.contextmanager
+def _say_own_warnings() -> Iterator[None]:
+    """Say warnings of the suite in a line each, and how long long work goes on; keep libraries quiet."""
+    from custom_inference.core.progress import Progress
+    from ppl_models import DataWarning
+
+    before, Progress.says_time = logging.root.manager.disable, True
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            warnings.simplefilter("default", DataWarning)
+            warnings.showwarning = functools.partial(_warn, set())
+            yield
+    finally:
+        logging.disable(before)
+        Progress.says_time = False
+
+
+@contextlib.contextmanager
 def _report_errors() -> Iterator[Any]:
-    """Load what does the work, and report its errors and warnings as one line each; bugs keep their traceback.
+    """Load what does the work, and report its errors and warnings as one line each; bugs keep their traceback. What
+    libraries warn of is for programmers, and nobody reads it here.
 
     One torch thread, unless OMP_NUM_THREADS says otherwise.
     """
@@ -73,11 +97,7 @@ def _report_errors() -> Iterator[Any]:
     # The tensors here are small, and two threads on a busy machine have been ten times slower than one.
     if "OMP_NUM_THREADS" not in os.environ:
         torch.set_num_threads(1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("default")
-        for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
-            warnings.simplefilter("ignore", kind)
-        warnings.showwarning = functools.partial(_warn, set())
+    with _say_own_warnings():
         try:
             from custom_inference.faces.command_line import run
 
@@ -166,6 +186,37 @@ def compare(options: CompareOptions) -> None:
     """Compare the posteriors of several methods at the globals of the default fit with the exact posterior."""
     with _report_errors() as run:
         run.compare(options)
+
+
+@app.command()
+@takes(ShowOptions)
+def show(options: ShowOptions) -> None:
+    """Print again what 'ppl fit' printed of FIT: model, status, scores, components."""
+    with _report_errors():
+        from custom_inference.faces.command_line import saved
+
+        saved.show(options)
+
+
+@app.command()
+@takes(NewRowsOptions)
+def transform(options: NewRowsOptions) -> None:
+    """Write what FIT knows of the latents of the rows of FILE: their posterior means, a column each component."""
+    with _report_errors():
+        from custom_inference.faces.command_line import saved
+
+        saved.transform(options)
+
+
+@app.command()
+@takes(PredictOptions)
+def predict(options: PredictOptions) -> None:
+    """Write what FIT predicts for FILE: responses or classes of its rows, or else their expected entries; of ratings,
+    graphs and relations FILE names the pairs."""
+    with _report_errors():
+        from custom_inference.faces.command_line import saved
+
+        saved.predict(options)
 
 
 def main() -> None:

@@ -44,7 +44,7 @@ class BesideRows(SourceOptions):
         """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P), but for weights; of
         links between the rows, where these are no matrix, the path of their file, which the model reads."""
         found: dict[str, Given] = {}
-        for name, one in self._beside.items():
+        for name, one in self.beside_rows.items():
             if name == WEIGHTS and name not in model.sites:
                 continue
             if model.dims.get(name, ())[1:] == (f"to_{model.row_axis}",):
@@ -61,7 +61,7 @@ class BesideRows(SourceOptions):
 
     def weights(self, model: Model) -> np.ndarray | None:
         """How often each row counts, (N,), where ``beside`` says it."""
-        one = None if WEIGHTS in model.sites else self._beside.get(WEIGHTS)
+        one = None if WEIGHTS in model.sites else self.beside_rows.get(WEIGHTS)
         if one is None:
             return None
         if one.file is not None:
@@ -71,8 +71,14 @@ class BesideRows(SourceOptions):
 
     def refuse_weights(self, command: str) -> None:
         """Raises DataError where ``beside`` says how often rows count."""
-        if WEIGHTS in self._beside:
+        if WEIGHTS in self.beside_rows:
             raise DataError(f"--with weights=... of {command}, where every row counts once", expected="ppl fit MODEL")
+
+    def table_beside(self, one: columns.Beside) -> pd.DataFrame:
+        """Return the table that one place beside the rows says: of its file, or of columns of this file."""
+        if one.file is not None:
+            return read_table(one.file)
+        return columns.select_columns(self._table, one.columns, self.file)
 
     @contextlib.contextmanager
     def naming_columns(self) -> Iterator[None]:
@@ -80,17 +86,17 @@ class BesideRows(SourceOptions):
         try:
             yield
         except DataError as error:
-            one = self._beside.get(error.site)
+            one = self.beside_rows.get(error.site)
             if one is not None and one.columns and "column" not in str(error):
                 error.args = (f"column {', '.join(map(repr, one.columns))} of {self.file}: {error}",)
             raise
 
     @property
     def _columns_beside(self) -> list[str]:
-        return [name for one in self._beside.values() for name in one.columns]
+        return [name for one in self.beside_rows.values() for name in one.columns]
 
     @cached_property
-    def _beside(self) -> dict[str, columns.Beside]:
+    def beside_rows(self) -> dict[str, columns.Beside]:
         """Name -> the file, or the columns of this file, that hold it."""
         found: dict[str, columns.Beside] = {}
         for pair in self.beside or ():
@@ -120,10 +126,11 @@ class BesideRows(SourceOptions):
         said = [*wheres, *(where.rpartition(":")[0] for where in wheres)]
         said += [one for one in (self.columns, self.id, self.drop, self.text) if one is not None]
         asked = [name.strip() for one in said for name in one.split(",")]
-        return read_table(self.file, self._header, asked=asked)
+        return read_table(self.file, self.header_given, asked=asked)
 
     @property
-    def _header(self) -> headers.Header:
+    def header_given(self) -> headers.Header:
+        """Whether the first line of the file names its columns, as its readers take it."""
         given = {"yes": True, "no": False, "auto": "auto"}
         return given[str(self.header)]  # pyright: ignore[reportReturnType]
 

@@ -16,6 +16,7 @@ class Files:
     """
 
     def __init__(self, out: Path) -> None:
+        out.mkdir(parents=True, exist_ok=True)
         self.out = out
         self.written: dict[str, str] = {}
         self.failed: dict[str, str] = {}

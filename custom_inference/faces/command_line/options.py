@@ -25,6 +25,11 @@ Components = Annotated[int, typer.Option("--components", "-k", min=1, help="numb
 Seed = Annotated[int, typer.Option(help="seed of all random numbers; the same seed gives the same result")]
 Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="write the results as JSON to this file")]
 NoProgress = Annotated[bool, typer.Option("--no-progress", help="no progress bar on standard error")]
+SavedFit = Annotated[Path, typer.Argument(metavar="FIT", help="what 'ppl fit' wrote: its folder, or fit.safetensors")]
+Top = Annotated[int, typer.Option(min=1, help="names of features to report for each component")]
+Table = Annotated[Path | None, typer.Option(metavar="CSV", help="write to this file, not to standard output")]
+_FILL = "rows: FILE again, with what the model expects in place of missing entries alone"
+_NEW = "ratings: users and items that the fit does not know are new ones, of whom the prior is known"
 _FILE = (
     "rows by features: CSV, TSV, Parquet, NPZ; of documents also texts one a line, lda-c, UCI; of graphs an adjacency "
     "matrix or edges in these, edges as text, GML, GraphML; of ratings a table, MovieLens' u.data too"
@@ -47,7 +52,11 @@ _BESIDE = (
     "between commas; of a response also what it is, as stars:real (binary, categorical, real, counts); weights=COLUMN: "
     "how often each row counts; repeatable"
 )
-_COMPONENTS = "number of components; of relations (irm) that of clusters [default: as many as the data ask for]"
+_COMPONENTS = (
+    "number of components; may be left out of models that find it: hdp and infinite_sbm, of which it is the most that "
+    "there may be (50, 20), labeled_lda and partially_labeled_lda (what the labels need), irm (clusters of each type); "
+    "all others need it"
+)
 _KIND = (
     "what FILE holds: binary, categories, counts, documents, graph, ratings, real  [default: what it looks like; texts "
     "are documents, GML and GraphML graphs]"
@@ -94,7 +103,7 @@ class FitOptions:
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="output folder  [default: FILE_MODEL_kK]")] = None
     source: SourceOptions
     image_shape: Annotated[str | None, typer.Option(metavar="HxW", help="draw components as images")] = None
-    top: Annotated[int, typer.Option(min=1, help="names of features to report for each component")] = 8
+    top: Top = 8
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=_SETTING)] = None
     processes: Annotated[int | None, typer.Option(min=1, metavar="P", help=_PROCESSES)] = None
     block_rows: Annotated[int | None, typer.Option(min=1, metavar="N", help=_BLOCKS)] = None
@@ -170,16 +179,48 @@ def spell_command(command: str, options: FitOptions | ChooseOptions) -> str:
     return shlex.join([*words, *last])
 
 
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions:
+    """The options of ``ppl show``."""
+
+    fit: SavedFit
+    top: Top = 8
+    json: Json = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRowsOptions:
+    """The options of ``ppl transform``."""
+
+    fit: SavedFit
+    source: SourceOptions
+    out: Table = None
+    block_rows: Annotated[int | None, typer.Option(min=1, metavar="N", help=_BLOCKS)] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictOptions:
+    """The options of ``ppl predict``."""
+
+    fit: SavedFit
+    source: SourceOptions
+    out: Table = None
+    fill: Annotated[bool, typer.Option("--fill", help=_FILL)] = False
+    new: Annotated[bool, typer.Option("--new", help=_NEW)] = False
+
+
 def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:
-    """A command of one argument, a record of options, as one with an option for each field of it and of its source."""
+    """A command of one argument, a record of options, as one with an option for each field of it and of its source, if
+    it has one."""
     own, source = (inspect.signature(one, eval_str=True).parameters for one in (kind, SourceOptions))
     parts = [list(source.values()) if name == "source" else [parameter] for name, parameter in own.items()]
     by_name = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for part in parts for one in part]
 
     def decorate(command: Callable[[Any], None]) -> Callable[..., None]:
         def reading(**given: Any) -> None:
-            read = SourceOptions(**{name: given.pop(name) for name in source})
-            command(kind(source=read, **given))
+            if "source" in own:
+                given["source"] = SourceOptions(**{name: given.pop(name) for name in source})
+            command(kind(**given))
 
         reading.__name__, reading.__doc__ = command.__name__, command.__doc__
         reading.__signature__ = inspect.Signature(by_name)  # pyright: ignore[reportFunctionMemberAccess]

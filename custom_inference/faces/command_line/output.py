@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_module
 import math
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -26,7 +27,7 @@ from custom_inference.core.registry import presentation_of
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line.files import Files
 from custom_inference.faces.command_line.options import ChooseOptions, FitOptions, spell_command
-from custom_inference.faces.command_line.report.components import describe_globals, name_best_rows
+from custom_inference.faces.command_line.report.components import describe_globals, describe_sites, name_best_rows
 from custom_inference.faces.command_line.report.facts import Occasion, describe_data
 from custom_inference.faces.command_line.report.neighbours import Neighbours, compare_neighbours
 from custom_inference.faces.command_line.report.write import in_plain_text, say_in_short
@@ -40,6 +41,8 @@ from ppl_models.data.lazy import is_pandas
 
 #: Draws that represent a point estimate in posterior.nc: fewer where these would be more values than so many.
 _DRAWS, _VALUES = 200, 20_000_000
+#: Numbers of a site up to which ``--json`` lists them; of more summary.csv has them.
+_LISTED = 10_000
 #: Copies of the data, and draws of the prior, beside them.
 _COPIES = 100
 
@@ -52,7 +55,12 @@ def prepare(out: Path, json: Path | None, image_shape: tuple[int, int] | None, d
     if out.exists() and not out.is_dir():
         raise FileFormatError(f"{out}: exists and is not a folder")
     require_file(json)
+    if os.environ.get("RANK", "0") != "0":  # of a group of processes only the first one writes
+        return
+    made = [folder for folder in (out, *out.parents) if not folder.exists()]
     out.mkdir(parents=True, exist_ok=True)
+    for folder in made:  # made anew when there is something to write: a fit that fails leaves none behind
+        folder.rmdir()
 
 
 def require_file(json: Path | None) -> None:
@@ -63,7 +71,6 @@ def require_file(json: Path | None) -> None:
 
 def write_fit(fit: Fit, out: Path, *, image_shape: tuple[int, int] | None, top: int) -> Files:
     """Write the fit, ArviZ netCDF, tables and figures."""
-    out.mkdir(parents=True, exist_ok=True)
     files = Files(out)
     with files.writing("fit", "fit.safetensors") as path:
         fit.save(path)
@@ -150,6 +157,18 @@ def order_columns(fit: Fit, memberships: pd.DataFrame) -> pd.DataFrame:
     return memberships.iloc[:, order] if len(order) == memberships.shape[1] else memberships
 
 
+def _values(fit: Fit) -> dict[str, dict[str, Any]]:
+    """The globals for ``--json``: axes and, of sites of at most so many numbers, what ``summary.csv`` says of them; and
+    the labels of the axes."""
+    values: dict[str, Any] = {}
+    for site, columns in describe_sites(fit).items():
+        axes = list(fit.model.dims[site])
+        small = fit.globals[site].numel() <= _LISTED
+        values[site] = {"axes": axes} | ({name: c.tolist() for name, c in columns.items()} if small else {})
+    listed = {axis for one in values.values() for axis in one["axes"] if len(one) > 1}
+    return {"values": values, "coords": {axis: list(fit.coords[axis]) for axis in sorted(listed)}}
+
+
 def report(fit: Fit, *, top: int) -> pd.DataFrame:
     """The component report under the names that figures and tables use."""
     names = fit.component_names
@@ -172,6 +191,7 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
         "num_features": fit.data.num_features,
         "num_components": fit.model.sizes["component"],
         "params": {site: list(value.shape) for site, value in fit.params.items()},
+        **_values(fit),
         "objective": float(fit.elbo[-1]) if len(fit.elbo) else None,
         "objective_kind": fit.objective,
         "objective_described": fit.described_objective,

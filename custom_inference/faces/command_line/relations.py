@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import pandas as pd
+
+from custom_inference.core.fit import Fit
 from custom_inference.faces.command_line import output
 from custom_inference.faces.command_line.files import Files
-from custom_inference.faces.command_line.options import FitOptions, spell_command
+from custom_inference.faces.command_line.options import FitOptions, SourceOptions, spell_command
 from custom_inference.faces.command_line.report.facts import Occasion
 from custom_inference.faces.command_line.report.relations import write_relation_report
-from custom_inference.faces.command_line.source import Source
+from custom_inference.faces.command_line.source import Source, split_names
 from custom_inference.methods import resolve_method
-from ppl_models import IRM, MethodError
+from ppl_models import IRM, DataError, MethodError
+from ppl_models.core.errors import unknown_name
+from ppl_models.data.files.tables import columns_called, read_table
 
 #: Options of a fit that say something of relations.
 _TAKEN = {"model", "components", "method", "seed", "out", "source", "settings", "json", "no_progress", "top"}
@@ -52,11 +57,36 @@ def fit(options: FitOptions, settings: dict[str, Any]) -> bool:
     with files.writing("report", "report.html") as path:
         occasion = Occasion(str(file), spell_command("fit", options), written=files.written)
         write_relation_report(found, path, occasion, top=options.top)
-    print(found)
-    print(report.to_string(index=False, max_colwidth=80))
+    summary = print_clusters(found, top=options.top)
     output.print_written(files.written)
-    summary = {"log_joint": float(found.elbo[-1]), "status": found.status, "interrupted": found.interrupted}
-    summary["clusters"] = {t: found.num_clusters(t) for t in model.types}
     output.write_json(options.json, {"model": "irm", "file": str(file), **summary, "files": files.written})
     files.require_all()
     return found.interrupted
+
+
+def print_clusters(found: Fit, *, top: int) -> dict[str, Any]:
+    """Print a fit and its clusters; return what ``--json`` says of it."""
+    print(found)
+    print(found.report(top=top).to_string(index=False, max_colwidth=80))
+    summary = {"log_joint": float(found.elbo[-1]), "status": found.status, "interrupted": found.interrupted}
+    return summary | {"clusters": {t: cast(Any, found).num_clusters(t) for t in cast(Any, found.model).types}}
+
+
+def predict_cells(found: Fit, options: SourceOptions) -> pd.DataFrame:
+    """Predict the cells that a table asks for: its first column names a relation, the next ones the entities along the
+    axes; probabilities of 1, expected counts, means, of categories the probability of each."""
+    known: Any = found.model
+    frame = read_table(options.file, Source(**vars(options)).header_given)
+    frame = frame.drop(columns=columns_called(frame, split_names(options.drop) or []))
+    parts = []
+    for name, asked in frame.groupby(frame.columns[0], sort=False):
+        entities = asked.iloc[:, 1:].dropna(axis=1, how="all")
+        if name not in known.relations:
+            raise DataError(unknown_name("relation", name, known.relations), axis="relation")
+        size = len(known.relations[str(name)])
+        if entities.shape[1] < size:
+            raise DataError(f"{entities.shape[1]} columns of entities", axis=str(name), expected=f"{size} of them")
+        cells = found.predict((name, *(entities.iloc[:, axis].tolist() for axis in range(size))))
+        columns = {"predicted": cells} if cells.ndim == 1 else {f"P({c})": cells[:, c] for c in range(cells.shape[1])}
+        parts.append(asked.iloc[:, : 1 + size].assign(**columns))
+    return pd.concat(parts).sort_index()

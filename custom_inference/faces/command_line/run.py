@@ -30,7 +30,8 @@ from custom_inference.faces.command_line.options import (
 )
 from custom_inference.faces.command_line.source import WORDS, Source, split_names
 from custom_inference.methods import methods_for, methods_of, resolve_method
-from ppl_models import MODELS, Data, DataError, MethodError, Model, ModelError, RowBlocks, as_matrix
+from ppl_models import IRM, MODELS, Data, DataError, MethodError, Model, ModelError, RowBlocks, as_matrix
+from ppl_models.core.doors import needs_no_number
 from ppl_models.core.errors import about, unknown_name
 from ppl_models.data.held import is_text
 from ppl_models.data.times import slices_of
@@ -42,26 +43,35 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
         raise ModelError(unknown_name("model", name, MODELS))
     kind = MODELS[name.lower()]
     model = kind.example().model
-    as_documents = model.data_kind == "documents"
-    if not as_documents:
-        source.refuse(WORDS, "for a model that reads no documents", "lda or the like")
     if block_rows is not None:
-        if model.is_graph:
-            raise DataError("--block-rows for a graph, whose nodes are no independent rows", expected="all of it")
-        if model.data_kind in ("ratings", "sequences"):
-            raise DataError(f"--block-rows for {model.data_kind}, which are needed at once", expected="all of them")
-        return kind.for_data, source.blocks(block_rows)
-    if model.is_graph:
-        data = source.read_graph("counts" if model.data_kind.startswith("multi") else "binary")
-    else:
-        readers = {
-            "ratings": source.read_ratings,
-            "sequences": source.read_sequences,
-            "categories": source.read_answers,
-        }
-        data = readers.get(model.data_kind, partial(source.read, as_documents=as_documents))()
+        return kind.for_data, read_blocks(model, source, block_rows)
+    data = read_data(model, source)
     with source.naming_columns():
         return _with_given(model, source.read_given(model), data)
+
+
+def read_blocks(model: Model, source: Source, block_rows: int) -> RowBlocks:
+    """Read the rows of a model block by block. Raises DataError for data that are needed at once."""
+    _refuse_words(model, source)
+    if model.is_graph:
+        raise DataError("--block-rows for a graph, whose nodes are no independent rows", expected="all of it")
+    if model.data_kind in ("ratings", "sequences"):
+        raise DataError(f"--block-rows for {model.data_kind}, which are needed at once", expected="all of them")
+    return source.blocks(block_rows)
+
+
+def read_data(model: Model, source: Source) -> Data:
+    """Read a file as a model reads its data, without what stands beside the rows."""
+    _refuse_words(model, source)
+    if model.is_graph:
+        return source.read_graph("counts" if model.data_kind.startswith("multi") else "binary")
+    readers = {"ratings": source.read_ratings, "sequences": source.read_sequences, "categories": source.read_answers}
+    return readers.get(model.data_kind, partial(source.read, as_documents=model.data_kind == "documents"))()
+
+
+def _refuse_words(model: Model, source: Source) -> None:
+    if model.data_kind != "documents":
+        source.refuse(WORDS, "for a model that reads no documents", "lda or the like")
 
 
 def _with_given(model: Model, read: dict[str, Given], data: Data) -> tuple[Callable[..., Model], Data]:
@@ -122,7 +132,7 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
 def list_models(path: Path | None) -> None:
     """Print name, summary, sites with shapes and methods of every model."""
     listed = []
-    for name, kind in MODELS.items():
+    for name, kind in sorted({**MODELS, "irm": IRM}.items()):
         model = kind.example().model
         sites = {site: list(axes) for site, axes in model.dims.items()}
         methods, bounds = methods_for(model), list(engines_of(model))
@@ -142,9 +152,9 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     name, file, components = options.model.lower(), options.source.file, options.components
     if name == "irm":
         return relations.fit(options, _settings(options.settings or []))
-    if components is None:
-        raise typer.BadParameter("missing; expected a whole number of at least 1", param_hint="'--components' / '-k'")
     if name == "auto":
+        if components is None:
+            raise _missing_components("ppl fit auto")
         if options.block_rows is not None or options.method != "default":
             raise MethodError("auto reads all of FILE, and fits by defaults; expected no --block-rows and no --method")
         found = _suggest(options.source, None, components, seed=options.seed, progress=not options.no_progress)
@@ -159,10 +169,13 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     else:  # the model's shape is chosen by the first block
         first = as_matrix(next(iter(blocks)), dtype=torch.float64, keep_sparse=True)
         first = replace(first, coords={**blocks.coords, **first.coords})
+    if components is None and not needs_no_number(MODELS[name]):
+        raise _missing_components(name)
     model = make(first, components)
     weights = source.weights(model)
     # Before the fit, so that an hour's work does not end in a folder that cannot be written or a wrong shape.
-    out = options.out or Path(f"{file.stem}_{name}_k{components}")
+    number = "" if components is None else f"_k{components}"
+    out = options.out or Path(f"{file.stem}_{name}{number}")
     output.prepare(out, options.json, image_shape, first)
     call: dict[str, Any] = {"seed": options.seed, "progress": not options.no_progress}
     with source.naming_columns():
@@ -185,6 +198,11 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
     output.write_json(options.json, {"model": name, "file": str(file), **summary, "files": files.written})
     files.require_all()
     return summary["interrupted"]
+
+
+def _missing_components(name: str) -> typer.BadParameter:
+    told = f"missing: {name} needs a number of components, a whole number of at least 1"
+    return typer.BadParameter(f"{told}; 'ppl choose' compares several", param_hint="'--components' / '-k'")
 
 
 def _suggest(source: SourceOptions, kind: str | None, components: int, **settings: Any) -> Suggestion:

@@ -29,6 +29,7 @@ from ppl_models import (
 from ppl_models.data import sparse
 from ppl_models.data.answers import has_words
 from ppl_models.data.files.tables import TABLES, columns_called, ending, matrix_of
+from ppl_models.data.lazy import pandas as pd
 from ppl_models.datasets import read_matrix
 
 #: Options of documents alone; those that need to see all rows; those of matrices alone.
@@ -62,13 +63,19 @@ class Source(BesideRows):
     def read_answers(self) -> Data:
         """Rows of answers: as :meth:`read`, but of a table whose answers are words, or numbers none of which is 0, as
         :func:`ppl_models.answers` reads them, with their labels."""
-        plain = (self.matrix, self.labels, self.mask_value, self.threshold, self.text) == (None,) * 5
-        if self.file.suffix.lower() not in TABULAR or not plain or self.transpose or self.drop_empty_rows:
+        frame = self.answers_table()
+        if frame is None:
             return self.read()
-        frame = self._table.drop(columns=columns_called(self._table, self._columns_beside))
-        frame = answers_in(frame, split_names(self.columns), id=self.id, drop=split_names(self.drop))
         words = has_words(frame)
         return answers(frame, dtype=torch.float64) if words or not bool((frame == 0).any(axis=None)) else self.read()
+
+    def answers_table(self) -> pd.DataFrame | None:
+        """The columns of answers as they stand in a table; None where the file is none, or its entries are changed."""
+        plain = (self.matrix, self.labels, self.mask_value, self.threshold, self.text) == (None,) * 5
+        if self.file.suffix.lower() not in TABULAR or not plain or self.transpose or self.drop_empty_rows:
+            return None
+        frame = self._table.drop(columns=columns_called(self._table, self._columns_beside))
+        return answers_in(frame, split_names(self.columns), id=self.id, drop=split_names(self.drop))
 
     def blocks(self, block_rows: int) -> RowBlocks:
         """The file, or the folder of files, read in blocks of so many rows; entries are changed as they are read.
@@ -78,7 +85,7 @@ class Source(BesideRows):
         self.refuse(_WHOLE, "with --block-rows", "a file that needs no such change")
         is_table = self.file.is_dir() or ending(self.file) in TABULAR
         settings: dict[str, Any] = {"columns": split_names(self.columns) if is_table else self.columns}
-        settings |= {"matrix": self.matrix, "vocabulary": self.vocabulary, "header": self._header}
+        settings |= {"matrix": self.matrix, "vocabulary": self.vocabulary, "header": self.header_given}
         settings |= {"id": self.id, "drop": split_names(self.drop)}
         source = row_blocks(self.file, block_rows=block_rows, **settings)
         return source if self.mask_value is None and self.threshold is None else source.map(self._apply_options)
@@ -103,7 +110,7 @@ class Source(BesideRows):
             named = split_names(self.columns) or list(self._table.columns)
             left = {"id": self.id, "drop": split_names(self.drop)}
             return kind_of_columns(self._table, str(self.file), named, **left, among=among)
-        return None if chosen or self.beside is not None else kind_of_file(self.file, self._header, among=among)
+        return None if chosen or self.beside is not None else kind_of_file(self.file, self.header_given, among=among)
 
     def read_graph(self, kind: str) -> GraphData:
         """A graph, from any file that :func:`ppl_models.graph` reads.
@@ -112,7 +119,7 @@ class Source(BesideRows):
         "binary" or "counts".
         """
         self.refuse(_MATRIX, "for a graph", "an edge list or an adjacency matrix as it is")
-        settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64, "header": self._header}
+        settings: dict[str, Any] = {"directed": self.directed, "dtype": torch.float64, "header": self.header_given}
         names = split_names(self.columns)
         if names is not None:
             if len(names) not in (2, 3):
@@ -138,7 +145,7 @@ class Source(BesideRows):
         if not listed:
             return ratings(self.read())
         self.refuse((*_MATRIX, "drop_empty_rows", "directed"), "for a list of ratings", "a file of them as it is")
-        data = ratings(self.file, columns=split_names(self.columns), header=self._header, dtype=torch.float64)
+        data = ratings(self.file, columns=split_names(self.columns), header=self.header_given, dtype=torch.float64)
         if self.mask_value is not None:
             data = data.chosen(data.value != self.mask_value)
         if self.threshold is None:
@@ -158,7 +165,7 @@ class Source(BesideRows):
         """A long table of relations."""
         read = {"file", "header", "drop"}
         self.refuse({one.name for one in fields(self)} - read, "for relations", "--header, --drop")
-        return relations(self.file, header=self._header, drop=split_names(self.drop), dtype=torch.float64)
+        return relations(self.file, header=self.header_given, drop=split_names(self.drop), dtype=torch.float64)
 
     def _from_table(self) -> Data | None:
         """The rows without the columns that stand beside them; None where no columns were named."""
@@ -206,7 +213,7 @@ class Source(BesideRows):
             names["columns"] = self.columns
         else:
             names |= {"columns": split_names(self.columns), "id": self.id, "drop": split_names(self.drop)}
-            names["header"] = self._header
+            names["header"] = self.header_given
         return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
 
 

@@ -15,6 +15,8 @@ _INSTEAD = {
     r"expected numeric or boolean columns": "expected numeric or boolean columns, or --drop to leave it out, --id for "
     "the rows' names, --text for texts",
     r"graph\(source, weight=False\)": "--threshold 0",
+    r"; positions=\([^)]*\) takes numbers": "",
+    r"new='prior' takes": "--new takes",
     r"\bfeature\b": "column",
     r"\bfeatures\b": "columns",
 }

@@ -17,6 +17,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from custom_inference.core.evaluate import criterion, require_probability
 from custom_inference.core.local_inference import scalable_bound
+from custom_inference.core.predictive import feature_mean
 from custom_inference.core.settings import require_whole
 from custom_inference.faces.sklearn import minibatches
 from custom_inference.faces.sklearn.base import Array, Column, ModelEstimator, Seed, Table, plain, seed_of
@@ -27,6 +28,12 @@ from ppl_models.data.held import is_whole, to_numpy
 
 #: What only estimators of mixtures have.
 _of_mixtures = available_if(attrgetter("_classes"))
+
+
+def _has_means(self: RowEstimator) -> bool:
+    """Whether entries have means at values of the latents alone: no categories, nothing that the fit was given."""
+    held = self.fit_.data.others if "fit_" in vars(self) else {}
+    return self._data_kind not in ("categories", "sequences") and not set(self._given_rows) & set(held)
 
 
 @dataclass(eq=False, repr=False)
@@ -174,6 +181,25 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
                 expected = f"{site}=..., one for each row, as in fit; under metadata routing set_*_request({site}=True)"
                 raise DataError(f"rows without their {site}", site=site, expected=expected)
         return known
+
+    @available_if(_has_means)
+    def inverse_transform(self, X: Table) -> Array:
+        """Return E[x | latents] at what ``transform`` gives, (N, K): the expected entries (N, D), in the terms that the
+        model reads; of documents the probabilities of the words.
+
+        Posterior means of the latents are taken for their values, which gives the posterior mean of x where that is
+        linear in them, as in mixtures and topic models; ``fit_.reconstruct(X, how="mean")`` averages over them.
+
+        Raises DataError for latents of another shape.
+        """
+        check_is_fitted(self)
+        fit, shape = self.fit_, self.fit_.model.local_shape
+        local = torch.as_tensor(np.asarray(X, dtype=np.float64)).to(next(iter(fit.globals.values())))
+        if local.ndim != 1 + len(shape) or local.shape[1:] != shape:
+            raise DataError(f"latents of shape {tuple(local.shape)}", expected=f"(N, {', '.join(map(str, shape))})")
+        with torch.no_grad():
+            mean = feature_mean(fit.model, fit.globals, local)
+        return to_numpy(mean / mean.sum(-1, keepdim=True) if self._data_kind == "documents" else mean)
 
     def get_feature_names_out(self, input_features: Column = None) -> Array:
         """Names of the columns of ``transform``: the model's name and a number, "lda0", "lda1", ..."""

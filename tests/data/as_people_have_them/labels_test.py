@@ -91,11 +91,11 @@ def test_labels_have_places(given, labels, places):
 @pytest.mark.parametrize(
     ("given", "labels", "message"),
     [
-        (["a", "z", "y", "z"], ["a", "b"], r"2 unknown users \(the first: 'z'\); expected labels such as 'a'"),
+        (["a", "z", "y", "z"], ["a", "b"], r"2 unknown users \(the first: 'z', 'y'\); expected labels such as 'a'"),
         (["2010"], [2009, 2010], "the data have numbers such as 2010, not strings such as '2010'"),
         ([2010], ["2009", "2010"], "the data have strings such as '2010', not numbers such as 2010"),
         (["1"], None, "whole numbers from 0 to 1; the data have numbers such as 1, not strings"),
-        ([0, 2, 3], None, r"2 unknown users \(the first: 2\); expected whole numbers from 0 to 1"),
+        ([0, 2, 3], None, r"2 unknown users \(the first: 2, 3\); expected whole numbers from 0 to 1"),
         ([-1], None, "unknown"),
         ([0.5], None, "unknown"),
         ([True, False], None, "unknown"),

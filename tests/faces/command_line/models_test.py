@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from typer.testing import CliRunner
 
 from custom_inference.core.fit import Fit
 from custom_inference.core.objectives import objective_line
-from custom_inference.core.registry import presentation_of
+from custom_inference.core.registry import family_of, presentation_of
 from custom_inference.faces.command_line.app import app
 from custom_inference.faces.command_line.report.legend import PLAIN, find_entry
 from custom_inference.faces.command_line.report.page import find_headings
@@ -54,6 +56,24 @@ def run(*arguments) -> str:
     return result.output
 
 
+def applied(fit: Fit, out: Path, path: list, own: np.ndarray) -> None:
+    """The saved fit, looked at again and applied to its own rows: what it prints, their locals, and predictions."""
+    lines = run("show", out).splitlines()
+    assert lines[0].startswith(f"{type(fit.model).__name__} fitted to") and f"status: {fit.status}" in lines
+    given = [option for site in fit.model.sites_of("given") for option in path[2::2] if option.startswith(f"{site}=")]
+    rows = [path[0], *(part for option in given for part in ("--with", option))]
+    found = pd.read_csv(io.StringIO(run("transform", out, *rows)), index_col="row")
+    assert list(found.columns) == fit.local_names
+    if set(fit.data.others) <= set(fit.model.sites_of("given")):  # of new rows nobody knows responses and links
+        np.testing.assert_allclose(found.to_numpy(), own, atol=1e-4, rtol=1e-4)
+    if fit.model.data_kind in ("ratings", "categories") and family_of(fit.model).predict is not None:
+        return  # of pairs, which have tests of their own
+    if family_of(fit.model).reads_queries and given:  # words, of covariates alone
+        rows = [given[0].partition("=")[2]]
+    table = pd.read_csv(io.StringIO(run("predict", out, *rows)), index_col="row")
+    assert len(table) == len(fit.data) and table.notna().all(axis=None)
+
+
 @pytest.mark.parametrize("file", MODELS, indirect=True)
 def test_fit_writes_and_prints_every_model(file, tmp_path, request):
     name, path = file
@@ -89,6 +109,7 @@ def test_fit_writes_and_prints_every_model(file, tmp_path, request):
         np.testing.assert_allclose(locals_, fit.params[fit.model.local_site], atol=1e-5, rtol=1e-5)
     assert ": ".join(objective_line(fit)) in printed and objective_line(fit)[1].split()[0] in page
     assert written["prior_term"] == fit.prior_term and written["objective_kind"] == fit.objective
+    applied(fit, out, path, locals_)
     if "share" in written["components"][0]:
         assert sum(line["share"] for line in written["components"]) == pytest.approx(1.0, abs=1e-3)
 

@@ -356,3 +356,25 @@ def test_the_documentation_runs_as_printed(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert "'n_components': 3" in printed and "noca0" in printed and "lda1" in printed
     assert (tmp_path / "noca.svg").is_file()
+
+
+@pytest.mark.quick
+def test_inverse_transform_gives_expected_entries():
+    """By the formulas: a mixture's mean, topics in their proportions, the noisy OR of sources that are there or not."""
+    counts = np.random.default_rng(0).poisson(3.0, (20, 4))
+    rows = np.array([[0.2, 0.8], [1.0, 0.0], [0.5, 0.5]])
+    quick = {"max_iter": 3, "settings": {"search": None}, "random_state": 0}
+    with warnings.catch_warnings(action="ignore"):
+        mixture = ESTIMATORS["mixture_of_poissons"](2, **quick).fit(counts)
+        topics = ESTIMATORS["lda"](2, **quick).fit(counts)
+        sources = ESTIMATORS["noca"](2, **quick).fit((counts > 3).astype(int))
+        answers = ESTIMATORS["mixture_of_categoricals"](2, **quick).fit(counts)
+    np.testing.assert_allclose(mixture.inverse_transform(rows), rows @ mixture.fit_.params["rate"].numpy())
+    np.testing.assert_allclose(topics.inverse_transform(rows), rows @ topics.components_)
+    bits, loading, leak = np.array([[0, 1], [1, 1]]), *(sources.fit_.params[s].numpy() for s in ("loading", "leak"))
+    off = (1 - leak) * np.prod(1 - bits[:, :, None] * loading, axis=1)
+    np.testing.assert_allclose(sources.inverse_transform(bits), 1 - off)
+    assert mixture.inverse_transform(mixture.transform(counts)).shape == counts.shape
+    with pytest.raises(DataError, match=r"latents of shape \(3, 3\); expected \(N, 2\)"):
+        mixture.inverse_transform(np.ones((3, 3)))
+    assert not hasattr(answers, "inverse_transform")

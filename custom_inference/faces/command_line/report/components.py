@@ -66,18 +66,20 @@ def _name_rows(values: Array, labels: list[str], visible: float, sign: float = 1
 
 
 def describe_globals(fit: Fit) -> pd.DataFrame:
-    """Return a line for every entry of the globals, by its name: what the draws or the posterior say of it; where a
-    point is all that is known, its value alone."""
+    """Return a line for every entry of the globals, by its name, with what is known of it (``describe_sites``)."""
     parts = []
-    for site, value in fit.globals.items():
+    for site, columns in describe_sites(fit).items():
         labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
         names = [f"{site}[{', '.join(key)}]" if key else site for key in itertools.product(*labels)]
-        described = _describe_site(fit, site)
-        columns = {name: numbers.ravel() for name, numbers in described.items()} or {
-            "mean" if fit.global_posterior or fit.draws is not None else "estimate": to_numpy(value).ravel()
-        }
-        parts.append(pd.DataFrame(columns, names))
+        parts.append(pd.DataFrame({name: numbers.ravel() for name, numbers in columns.items()}, names))
     return pd.concat(parts)
+
+
+def describe_sites(fit: Fit) -> dict[str, dict[str, Array]]:
+    """Return site -> column -> values of the globals: what the draws or the posterior say of them; where a point is all
+    that is known, its value alone."""
+    alone = "mean" if fit.global_posterior or fit.draws is not None else "estimate"
+    return {site: _describe_site(fit, site) or {alone: to_numpy(value)} for site, value in fit.globals.items()}
 
 
 def _describe_site(fit: Fit, site: str) -> dict[str, Array]:

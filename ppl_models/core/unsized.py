@@ -1,0 +1,123 @@
+"""Models whose sizes are those of the data that they will be fitted to: ``NOCA(num_components=4)``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ppl_models.core.doors import read_for
+from ppl_models.core.errors import ModelError
+from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.covariates import read_before
+from ppl_models.data.held import Source
+from ppl_models.data.matrix import Data
+from ppl_models.data.names import encode_labels
+from ppl_models.data.row_blocks import RowBlocks
+from ppl_models.data.times import count_slices
+
+#: A class of models, which this module is imported by, and a model.
+ModelType = Any
+
+
+class NoSizesError(ModelError, AttributeError):
+    """A model without sizes was asked for what depends on them."""
+
+
+@dataclass(frozen=True, eq=False)
+class UnsizedModel:
+    """What ``NOCA(num_components=4)`` gives, without ``num_features``: a model that takes the sizes that are not among
+    its settings from the data it is fitted to, or from those of :meth:`for_data`.
+
+    Anything else of a model raises ModelError, which says so.
+    """
+
+    kind: ModelType
+    settings: Mapping[str, Any]
+    missing: tuple[str, ...]
+    priors: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        known = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        return f"{self.kind.__name__}({known}; {', '.join(self.missing)}: those of the data)"
+
+    def with_priors(self, **priors: Any) -> UnsizedModel:
+        """Return the same with other priors, which are checked once there are sizes."""
+        return UnsizedModel(self.kind, self.settings, self.missing, {**self.priors, **priors})
+
+    def for_data(self, data: Source | RowBlocks, **others: Any) -> Any:
+        """Return the model of the data's sizes. others: what stands beside x, by the names of its sites."""
+        if type(data) is RowBlocks:
+            raise self._lacks("for rows that are read block by block")
+        read = read_before(data)
+        read = read_for(self.kind, data) if read is None else read
+        found, sizes = _read_beside(self.kind, read, {n: v for n, v in others.items() if v is not None})
+        model = self.kind.for_data(found, **{**sizes, **self.settings})
+        return model.with_priors(**self.priors) if self.priors else model
+
+    def require_sizes(self) -> None:
+        """Raise ModelError, as there are none."""
+        raise self._lacks("for this")
+
+    def __call__(self, *_: Tensor, **__: Tensor) -> Any:
+        raise self._lacks("to be run")
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise self._lacks(f"to say its {name}")
+
+    def _lacks(self, purpose: str) -> NoSizesError:
+        known = ", ".join(f"{name}={value!r}" for name, value in self.settings.items())
+        call = f"{self.kind.__name__}({known}, {', '.join(f'{name}=...' for name in self.missing)})"
+        return NoSizesError(
+            f"{self!r} has no sizes yet {purpose}; expected fit(model, x), {self.kind.__name__}.for_data(x, ...), or "
+            f"{call}"
+        )
+
+
+def sizes_lacking(kind: ModelType, settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The sizes that a class of models needs, and that settings leave to the data.
+
+    None where something else is lacking, or the number of components is, or a setting is not known: these the class
+    itself refuses.
+    """
+    named = {one.name: one for one in fields(cast(Any, kind))}
+    needed = [
+        name for name, one in named.items()
+        if one.default is MISSING and one.default_factory is MISSING and name not in settings
+    ]  # fmt: skip
+    of_data = set(kind.axes.values()) - {kind.axes.get("component")}
+    sizes = all(name in of_data or (name.startswith("num_") and name not in kind.axes.values()) for name in needed)
+    return tuple(needed) if sizes and set(settings) <= set(named) and kind.has_example() else ()
+
+
+def with_sizes(model: ModelType, data: Source | RowBlocks, others: Mapping[str, Any]) -> Any:
+    """The model, with the sizes of the data if it has none yet; others: what is given beside x, among other things."""
+    if type(model) is not UnsizedModel:
+        return model
+    known = {name: value for name, value in others.items() if name in model.kind.example().model.other_sites}
+    beside = {name: others[name] for name in ("covariates", "labels", "time") if name in others}
+    return model.for_data(data, **{**beside, **known})
+
+
+def _read_beside(kind: ModelType, data: Data, others: Mapping[str, Any]) -> tuple[Data, dict[str, Any]]:
+    """Data with what stands beside them, as far as numbers of columns and classes depend on it; and the sizes that only
+    its names say, of labels and of times."""
+    sizes: dict[str, Any] = {}
+    held = dict(data.others)
+    named = {one.name for one in fields(cast(Any, kind))}
+    for site, value in others.items():
+        names = encode_labels(value, None, None)[1] if site == "labels" else None
+        if site == "time" and "num_times" in named:
+            sizes["num_times"] = count_slices(value)
+        elif names is not None:
+            sizes["num_labels" if "num_labels" in named else "num_classes"] = len(names)
+        elif site != "covariates" or site not in named:  # which are a field of graphs
+            with contextlib.suppress(TypeError, ValueError):  # words and pairs have no columns to be counted
+                held[site] = as_tensor(unpack(value)[0], torch.float64)
+    return replace(data, others=held), sizes
