@@ -51,7 +51,8 @@ class WithPriors(Declaration):
         if bare:
             raise ModelError(
                 f"global '{bare[0]}' of {type(self).__name__} has no prior; state one in default_priors(), or give "
-                f"priors={{'{bare[0]}': ...}}: probabilities and simplexes alone have flat ones by default"
+                f"priors={{'{bare[0]}': ...}}: probabilities and simplexes alone have flat ones by default, which a "
+                "default_priors() of one's own keeps by {**super().default_priors(), ...}"
             )
         for site, prior in ordered.items():
             if hierarchy.is_function(prior):
