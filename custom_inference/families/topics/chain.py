@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from custom_inference.core.threads import cut_evenly, map_in_threads
 from custom_inference.families.common.explicit import Explicit, notes
 from custom_inference.families.conjugate.dirichlet import Dirichlet, log_marginal_of_table
 from custom_inference.families.conjugate.learn import update_concentration
@@ -108,6 +109,9 @@ class LdaChain(Chain):
     given: topics (K, V) to draw the first topics of the tokens from. Without them the first sweep draws each given
         those before it.
     explicit: the topics as a value of the state, where Dirichlet(gamma) only stands for their prior.
+    shards: parts of the documents that are swept side by side after the first sweep, each of which sees the counts
+        that the others had before (Newman, Asuncion, Smyth & Welling, *Distributed algorithms for topic models*, JMLR
+        2009, AD-LDA): threads share them. More than one is an approximation of the sampler, good enough for starts.
     topic: (T,) int32, the topic of every token, -1 before the first sweep.
     """
 
@@ -122,12 +126,16 @@ class LdaChain(Chain):
         given: Tensor | None = None,
         constant: float = 0.0,
         explicit: Explicit | None = None,
+        shards: int = 1,
     ):
         self.tokens, self.num_topics, self.constant, self.explicit = tokens, num_topics, constant, explicit
         self.alpha = vector(alpha, num_topics)
         self.gamma = vector(gamma, tokens.vocabulary_size)
         self._padded = -(-num_topics // _LANES) * _LANES
         self._rng = np.array([seed % 2**64], np.uint64)
+        self._shards = cut_evenly(tokens.start, shards)
+        streams = np.random.SeedSequence(seed % 2**64).spawn(len(self._shards))
+        self._random = [one.generate_state(1, np.uint64) for one in streams]
         self._generator = np.random.default_rng(seed % 2**64)
         topic = np.full(len(tokens), -1, np.int32)
         if given is not None:
@@ -167,10 +175,27 @@ class LdaChain(Chain):
 
         alpha, first, factor = (self._in_single(part) for part in self._weights())
         gamma = self.gamma.clip(_SMALLEST).astype(np.float32)
-        counts = self._word_topic, self._total
-        prior = np.atleast_2d(alpha), np.atleast_2d(first), factor, gamma
-        given: Any = (self.tokens.word, self.topic, self.tokens.start, *prior, *counts, self._rng)
-        kernels.sweep(*given)
+        alpha, first, tokens = np.atleast_2d(alpha), np.atleast_2d(first), self.tokens
+
+        def sweep(documents: tuple[int, int], *state: NDArray[Any]) -> None:
+            low, high = documents
+            own = slice(low, high) if len(alpha) > 1 else slice(None)
+            given: Any = (tokens.word, self.topic, tokens.start[low : high + 1], alpha[own], first[own], factor, gamma)
+            kernels.sweep(*given, *state)
+
+        def sweep_shard(number: int) -> NDArray[np.int32]:
+            counts, total = self._word_topic.copy(), self._total.copy()
+            sweep(self._shards[number], counts, total, self._random[number])
+            return counts
+
+        if len(self._shards) == 1 or not self._begun:
+            sweep((0, len(tokens.start) - 1), self._word_topic, self._total, self._rng)
+            return
+        found = map_in_threads(sweep_shard, range(len(self._shards)))
+        self._word_topic *= 1 - len(found)
+        for counts in found:
+            self._word_topic += counts
+        self._total = self._word_topic.sum(0, dtype=np.int32)
 
     def _in_single(self, part: NDArray[np.float64]) -> NDArray[np.float32]:
         """Convert (..., K) to single precision, padded with 0; what is 0 stays 0."""

@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.threads import count_shards, cut_evenly, map_in_threads
 from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry, inner
 from custom_inference.families.rows.documents import DocumentRows
 
 #: Stored cells a call: between two calls the fit can be interrupted, and threads share the calls.
 _CHUNK_CELLS = 2**16
+#: Stored cells a shard, at least.
+_SHARD_CELLS = 2**16
 _LAST = -1414477 / 67092480
 
 
@@ -45,29 +47,28 @@ def settle_documents(
     # Whole arrays, not views of one row: each layout of theirs would be compiled anew.
     each = alpha.expand_as(concentration).contiguous()
     parts = score, weight, each, concentration, share, ratio, bound, used
-    run_in_parts(_settle, rows, parts, sweeps, threshold, threads=torch.get_num_threads())
+    run_in_parts(_settle, rows, parts, sweeps, threshold, apart=True)
     return share, ratio, bound, used
 
 
 def run_in_parts(
-    kernel: Callable[..., None], rows: DocumentRows, parts: Iterable[Tensor], *settings: float, threads: int = 1
+    kernel: Callable[..., None], rows: DocumentRows, parts: Iterable[Tensor], *settings: float, apart: bool = False
 ) -> None:
     """Call a compiled loop for some documents at a time, with the counts, further arrays, the documents at which a call
-    begins and ends, and settings."""
+    begins and ends, and settings. apart: what is done for one document does not depend on the others, so that threads
+    share the calls."""
     arrays = [part.numpy() for part in (rows.counts.crow_indices(), rows.counts.col_indices(), rows.counts.values())]
-    given, cuts = (*arrays, *(part.numpy() for part in parts)), cut_documents(arrays[0])
-    if threads == 1 or len(cuts) == 2:
-        for first, last in pairwise(cuts):
-            kernel(*given, first, last, *settings)
-        return
-    with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda first, last: kernel(*given, first, last, *settings), cuts[:-1], cuts[1:]))
+    given = (*arrays, *(part.numpy() for part in parts))
+    pairs = pairwise(cut_documents(arrays[0]))
+    map_in_threads(lambda ends: kernel(*given, *ends, *settings), pairs, threads=None if apart else 1)
 
 
-def cut_documents(crow: np.ndarray) -> list[int]:
-    """Return the documents at which calls begin and end, so that each has about ``_CHUNK_CELLS`` cells."""
-    inside = np.searchsorted(crow, np.arange(_CHUNK_CELLS, int(crow[-1]), _CHUNK_CELLS))
-    return np.unique([0, *inside, len(crow) - 1]).tolist()
+def cut_documents(crow: np.ndarray, first: int = 0, last: int | None = None) -> list[int]:
+    """Return the documents at which calls begin and end, from ``first`` to ``last``, so that each has about
+    ``_CHUNK_CELLS`` cells."""
+    last = len(crow) - 1 if last is None else last
+    inside = np.searchsorted(crow, np.arange(int(crow[first]) + _CHUNK_CELLS, int(crow[last]), _CHUNK_CELLS))
+    return np.unique([first, *inside, last]).tolist()
 
 
 @entry(fastmath=REORDERED)
@@ -196,16 +197,29 @@ def refresh_documents(
 ) -> Tensor:
     """Make one pass, in place: ``responsibility`` (nnz, K), ``table`` N_kv + gamma_v (V, K); adds to ``bound`` (N,).
     Returns N_kv, (V, K), counted anew: the running table has rounded at every word. alpha: (K,), or (N, K) by document,
-    0 of a topic that a document cannot have, whose responsibilities stay 0."""
-    total, counts, each = table.sum(0), torch.zeros_like(table), alpha.expand(len(rows), -1)
-    run_in_parts(_refresh, rows, (each, responsibility, table, total, counts, bound), temperature)
-    return counts
+    0 of a topic that a document cannot have, whose responsibilities stay 0.
+
+    Many documents are passed in shards, each of which sees what the others left a pass before; the fixed points are the
+    same."""
+    arrays = [part.numpy() for part in (rows.counts.crow_indices(), rows.counts.col_indices(), rows.counts.values())]
+    each, crow = alpha.expand(len(rows), -1).numpy(), arrays[0]
+    shards = cut_evenly(crow, count_shards(responsibility.numel(), table.numel(), _SHARD_CELLS * table.shape[1]))
+
+    def refresh(shard: tuple[int, int]) -> Tensor:
+        own = table if len(shards) == 1 else table.clone()
+        counts = torch.zeros_like(table)
+        changed = [part.numpy() for part in (responsibility, own, own.sum(0), counts, bound)]
+        for first, last in pairwise(cut_documents(crow, *shard)):
+            _refresh(*arrays, each, *changed, first, last, temperature)
+        return counts
+
+    return sum(map_in_threads(refresh, shards), torch.zeros_like(table))
 
 
 def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
     """Compute shares (nnz, K) at given topics (V, K)."""
     responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
-    run_in_parts(_start, rows, (alpha.expand(len(rows), -1), responsibility, topic), sweeps)
+    run_in_parts(_start, rows, (alpha.expand(len(rows), -1), responsibility, topic), sweeps, apart=True)
     return responsibility
 
 

@@ -23,6 +23,7 @@ from custom_inference.core.align import match_components
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import State, values_of
+from custom_inference.core.threads import count_shards
 from custom_inference.families.conjugate.dirichlet import Dirichlet, log_rising
 from custom_inference.families.mixtures.common import same_classes
 from custom_inference.families.rows.documents import DocumentRows
@@ -41,6 +42,8 @@ _PASSES = 12
 _SPARE, _LEAST_SPARE = 0.3, 2
 #: Pairs that are looked at closely, as a multiple of the number of topics: those most alike in words or documents.
 _PAIRS = 6
+#: Tokens of a shard of the sampler, at least.
+_SHARD_TOKENS = 2**17
 #: Numbers of an intermediate array, at most.
 _ENTRIES = 2**21
 
@@ -167,7 +170,8 @@ def gibbs_counts(
     seed = int(torch.randint(2**62, (), generator=generator))
     order = torch.randperm(len(rows), generator=generator)
     tokens, share = TokenList.for_start(rows.select(order), generator)
-    chain = LdaChain(tokens, num_topics, alpha, gamma, seed)
+    shards = count_shards(len(tokens), tokens.vocabulary_size * num_topics / 4, _SHARD_TOKENS)
+    chain = LdaChain(tokens, num_topics, alpha, gamma, seed, shards=shards)
     average_counts(chain, max(sweeps - average, 0))
     counts = average_counts(chain, min(average, sweeps))
     return (counts / (1.0 if share is None else share)).to(rows.like)
