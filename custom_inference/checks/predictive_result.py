@@ -94,7 +94,12 @@ class PredictiveCheck:
             told = f"None of {total} {plural} tells the data from copies by {self.model}"
             return f"{told} at the level {LEVEL} / {total} (smallest p-value: {self.p_value(least)}, of {least})."
         parts = [self._unlike(name) for name in found]
-        return f"The data are unlike copies by {self.model} in {len(found)} of {total} {plural}: {'; '.join(parts)}."
+        told = f"The data are unlike copies by {self.model} in {len(found)} of {total} {plural}: {'; '.join(parts)}."
+        beyond = [str(name) for name in self.observed if self.table.loc[name, "p_value"] == 0 and name not in found]
+        if not beyond:
+            return told
+        several = "no copy is as far out as the data in " + ", ".join(beyond)
+        return f"{told} Beyond these {several}; {self.num_samples} copies cannot tell how rare that is."
 
     def p_value(self, name: str) -> str:
         """The p-value in print: not 0, but below what so many copies can tell from it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import inspect
 import math
 import sys
@@ -185,8 +186,11 @@ def a_value_of(kind: type) -> str:
 
 
 def unknown_name(kind: str, name: object, valid: Iterable[object]) -> str:
-    """The sentence for an unknown name, with the valid ones listed."""
-    return f"unknown {kind} {name!r}; valid: {', '.join(sorted(map(str, valid)))}"
+    """The sentence for an unknown name, with the closest of the valid ones, and all of them."""
+    known = sorted(map(str, valid))
+    close = difflib.get_close_matches(str(name), known, 1)
+    meant = f" (did you mean {close[0]!r}?)" if close else ""
+    return f"unknown {kind} {name!r}{meant}; valid: {', '.join(known)}"
 
 
 def list_some(values: Sequence[Any], most: int = 8, *, show: Callable[[Any], str] = str) -> str:

@@ -22,7 +22,7 @@ from ppl_models.core.running import as_given, rows_of
 from ppl_models.core.unsized import UnsizedModel, sizes_lacking
 from ppl_models.data.columns import check_columns, check_for_fitting, warn_of_ids
 from ppl_models.data.covariates import read_before
-from ppl_models.data.held import MatrixLike, Reading, Source
+from ppl_models.data.held import MatrixLike, Reading, Source, is_string
 from ppl_models.data.matrix import Data
 
 #: Names that begin a description and keep their capital.
@@ -96,6 +96,9 @@ class Model(WithPriors, abc.ABC):
             cls.summary = line if named else line[:1].lower() + line[1:]
 
     def __new__(cls, **settings: Any) -> Self:
+        if not all(map(is_string, cls.axes.values())):
+            expected = "the name of a field for each axis, as in {'component': 'num_components'}"
+            raise ModelError(f"axes = {dict(cls.axes)} of {cls.__name__}; expected {expected}")
         lacking = sizes_lacking(cls, settings) if settings else ()  # copies are made of nothing, and filled then
         made: Any = UnsizedModel(cls, settings, lacking) if lacking else super().__new__(cls)
         return made

@@ -58,7 +58,7 @@ def order_of(own: Sequence[Any], labels: Sequence[Any], axis: str, what: str) ->
     lacking = [label for label in labels if label not in known]
     if lacking:
         found = f"{what.format(len(lacking))} (the first: {list_some(lacking, 4, show=repr)})"
-        raise DataError(found, axis=axis, expected=f"a place for each of {len(labels)}")
+        raise DataError(found, axis=axis, expected=f"all of these {len(labels)} {axis}s")
     return places_of(labels, own, len(own), axis)
 
 

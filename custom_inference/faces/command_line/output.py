@@ -43,6 +43,8 @@ from ppl_models.data.lazy import is_pandas
 _DRAWS, _VALUES = 200, 20_000_000
 #: Numbers of a site up to which ``--json`` lists them; of more summary.csv has them.
 _LISTED = 10_000
+#: What rows and columns are called, by kind of data.
+_NAMES = {"documents": ("documents", "words"), "ratings": ("users", "items"), "categories": ("rows", "questions")}
 #: Copies of the data, and draws of the prior, beside them.
 _COPIES = 100
 
@@ -247,7 +249,9 @@ def of_comparison(comparison: Comparison) -> dict[str, Any]:
 
 def print_fit(fit: Fit, summary: dict[str, Any], known: Occasion) -> None:
     """The component report and the scores; how it ended and what it is worth; the files that were written."""
-    data, size = fit.data, f"{summary['num_rows']} rows x {summary['num_features']} features"
+    data, kind = fit.data, fit.model.data_kind
+    rows, columns = _NAMES.get(kind, ("rows", "features"))
+    size = f"{summary['num_rows']} {rows} x {summary['num_features']} {columns}"
     is_graph = fit.model.is_graph
     if is_graph:
         size = f"{len(data)} nodes, {cast(GraphData, data).num_edges} edges"
@@ -270,7 +274,7 @@ def print_fit(fit: Fit, summary: dict[str, Any], known: Occasion) -> None:
     name = next(column for column in lines[0] if column != "component")
     values = displays.write_numbers([line[name] for line in lines], least=3)
     for line, number in zip(lines, values, strict=True):
-        off = "  (shut off)" if line["shut off"] else ""
+        off = "  (shut off)" if line.get("shut off") else ""
         print(f"{line['component']:<{width}}  {name} {number}  {line['strongest']}{off}")
         if str(line["component"]) in best:
             print(f"{'':<{width}}  best {fit.model.row_axis}s: {best[str(line['component'])]}")

@@ -160,7 +160,8 @@ def fit(options: FitOptions, image_shape: tuple[int, int] | None) -> bool:
         found = _suggest(options.source, None, components, seed=options.seed, progress=not options.no_progress)
         name = str(found.table.index[0])
         print(f"\n{name} predicts best\n")
-    chosen = resolve_method(options.method, **_settings(options.settings or []))
+    example = MODELS[name].example().model if name in MODELS else None  # whose methods are listed where one is unknown
+    chosen = resolve_method(options.method, model=example, **_settings(options.settings or []))
     source = Source(**vars(options.source))
     make, data = _read(name, source, options.block_rows)
     blocks = data if isinstance(data, RowBlocks) else None

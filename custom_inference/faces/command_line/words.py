@@ -13,10 +13,12 @@ _INSTEAD = {
     r" \(kind='\w+' in Python\)": "",
     r"documents\(column\) reads a column of texts \(--text COLUMN\)": "--text COLUMN reads a column of texts",
     r"expected numeric or boolean columns": "expected numeric or boolean columns, or --drop to leave it out, --id for "
-    "the rows' names, --text for texts",
+    "the rows' names, --text for texts; answers in words are read by mixture_of_categoricals",
     r"graph\(source, weight=False\)": "--threshold 0",
     r"; positions=\([^)]*\) takes numbers": "",
     r"new='prior' takes": "--new takes",
+    r"(\d+ unknown (?:features|columns) \(.*)$": r"\1; --drop NAMES leaves columns out",
+    r"(\d+ columns are missing .*)$": r"\1, a column without entries where they are missing",
     r"\bfeature\b": "column",
     r"\bfeatures\b": "columns",
 }

@@ -52,7 +52,9 @@ def relations(
         is not stored is 0; a frame, with labels; or a long table of entities, and perhaps of values: a frame with a
         column for each axis, or (entities (C, A), values (C,)). Or one long table of all: a frame, or the path of a
         CSV or Parquet file, with the columns "relation", one for each type ("person"; "person_1" and "person_2" where a
-        relation has two axes of one type), empty where a relation has no such axis, and perhaps "value".
+        relation has two axes of one type), empty where a relation has no such axis, and perhaps "value". Without
+        "relation" it is of one: called what its last column of numbers is, the third or later, or "related"; columns
+        that share entities are then of one type, "entity".
     axes: relation -> the types of its axes. Of long tables by default what the columns are called.
     types: the number of entities of each type, where some have no cells. labels: of all of them, in order.
     unlisted: what the cells of long tables are that are not listed: "missing", the default of tables with values, or
@@ -91,9 +93,8 @@ def _with_names(frame: pd.DataFrame) -> pd.DataFrame:
         return frame
     has_value = frame.shape[1] > 2 and pd.api.types.is_numeric_dtype(frame.iloc[:, -1])
     ends = frame.iloc[:, :-1] if has_value else frame
-    seen = [set(ends[column]) for column in ends.columns]
-    shared = any(one & other for place, one in enumerate(seen) for other in seen[:place])
-    names = [f"entity_{j}" if shared else f"entity{j}" for j in range(1, len(seen) + 1)]
+    shared = _share_entities(ends)
+    names = [f"entity_{j}" if shared else f"entity{j}" for j in range(1, ends.shape[1] + 1)]
     return frame.set_axis([*names, *(["value"] if has_value else [])], axis=1)
 
 
@@ -101,13 +102,30 @@ def _of_long(frame: pd.DataFrame, axes: Mapping[str, Sequence[str]] | None) -> d
     """The rows of each relation, with the columns that it fills."""
     relation = next((one for one in _RELATION if one in frame.columns), None)
     if relation is None:
-        return {"relation": frame} if axes is None else {next(iter(axes)): frame}
+        return _of_one(frame) if axes is None else {next(iter(axes)): frame}
     found: dict[str, Any] = {}
     for name, rows in frame.groupby(relation, sort=False):
         own = rows.drop(columns=[relation])
         kept = [c for c in own.columns if c in _VALUE or bool(own[c].notna().any())]
         found[str(name)] = own[kept]
     return found
+
+
+def _of_one(frame: pd.DataFrame) -> dict[str, Any]:
+    """A table of one relation: it is called what its values are, or "related" where they have no name of their own.
+    Columns that share entities hold one type."""
+    last, name = frame.columns[-1], "related"
+    if len(frame.columns) > 2 and last not in _VALUE and pd.api.types.is_numeric_dtype(frame[last]):
+        name, frame = str(last), frame.rename(columns={last: _VALUE[0]})
+    ends = [column for column in frame.columns if column not in _VALUE]
+    shared = set(map(_type_called, ends)) == set(map(str, ends)) and _share_entities(frame[ends])
+    names = {column: f"entity_{j}" for j, column in enumerate(ends, 1)} if shared else {}
+    return {name: frame.rename(columns=names)}
+
+
+def _share_entities(ends: pd.DataFrame) -> bool:
+    seen = [set(ends[column]) for column in ends.columns]
+    return any(one & other for place, one in enumerate(seen) for other in seen[:place])
 
 
 class _Part(NamedTuple):
