@@ -15,19 +15,20 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from custom_inference import fit
+from custom_inference import NUTS, SVI, fit
 from custom_inference.core.ended import Ended
 from custom_inference.core.evaluate import component_order
 from custom_inference.faces.command_line.app import app
 from custom_inference.faces.command_line.options import ChooseOptions, FitOptions, SourceOptions, spell_command
 from custom_inference.faces.command_line.report import neighbours
-from custom_inference.faces.command_line.report.components import list_intervals, name_best_rows
+from custom_inference.faces.command_line.report.components import list_intervals, name_best_rows, name_strongest
+from custom_inference.faces.command_line.report.facts import Occasion
 from custom_inference.faces.command_line.report.legend import LEGEND, PLAIN, explain_words, find_entry
-from custom_inference.faces.command_line.report.neighbours import Neighbours, compare_neighbours
+from custom_inference.faces.command_line.report.neighbours import Neighbours, compare_neighbours, conclude
 from custom_inference.faces.command_line.report.page import Page, find_headings, leave_out_trivial
 from custom_inference.faces.command_line.report.relations import make_relation_report
 from custom_inference.faces.command_line.report.verdict import judge, say_how_sure
-from custom_inference.faces.command_line.report.write import CAPTIONS, make_report
+from custom_inference.faces.command_line.report.write import CAPTIONS, make_report, say_in_short
 from ppl_models import IRM, LDA, MODELS, NOCA, SBM
 
 #: Models of every kind of data, which are quick to fit.
@@ -120,7 +121,7 @@ def test_fewer_and_more_components_and_none_are_compared(monkeypatch):
     scores = found.table["held-out score"]
     assert scores["2"] > scores["1"] and scores["2"] > scores["none"] == pytest.approx(scores["1"], abs=0.05)
     assert "better than no components" in found.sentences[0]
-    assert found.sentences[-1] == "By BIC, 2 components are the best of these."
+    assert found.sentences[-1] == "By BIC, 2 components are better than 1 and 3."
     monkeypatch.setattr(neighbours, "LONGEST", -1.0)
     assert "would take too long" in str(compare_neighbours(fit(kind.for_data(x, 2), x, progress=False), said.append))
 
@@ -132,9 +133,53 @@ def test_the_verdict_follows_from_how_the_fit_ended(fits):
     assert judge(one)[0] == "No sign of trouble." and "2 of 3 starts" in judge(one)[1]
     one.details["agreeing_starts"] = 1
     assert judge(one)[0] == "To be taken with care." and "Only one of 3" in judge(one)[1]
+    one.details = {"start_scores": [-1.0] * 10, "agreeing_starts": 3}
+    assert "other optima" in " ".join(judge(one)) and "No sign of trouble." not in judge(one)
     one.ended = Ended.LIMIT
     assert "--set max_iterations=N" in " ".join(judge(one))
     assert "point estimate" in say_how_sure(one, False) and "--method svi_normal" in say_how_sure(one, False)
+
+
+@pytest.mark.parametrize(
+    ("none", "expected", "behind"),
+    [(-2.0, "better than no", False), (-1.005, "about as well", False), (-0.5, "worse than no", True)],
+)
+def test_one_consistent_thing_is_said_of_other_numbers_of_components(none, expected, behind, fits):
+    one = fits["mixture_of_poissons"]
+    size = one.model.sizes["component"]
+    lines = ["none", str(size - 1), str(size), str(size + 1)]
+    table = pd.DataFrame({"held-out score": [none, -1.3, -1.0, -1.005], "BIC": [np.nan, 30.0, 20.0, 10.0]}, index=lines)
+    found = conclude(one, table, [])
+    assert expected in found.sentences[0] and found.behind == behind
+    assert f"about as good as {size + 1}, and better than {size - 1}" in found.sentences[1]
+    assert found.sentences[2] == f"By BIC, {size} components are less good than {size + 1}."
+    short = say_in_short(one, Occasion(neighbours=found))
+    said = " ".join(short)
+    assert said.count(found.sentences[0]) == 1 and "best of these" not in said
+    assert short[0].startswith(found.sentences[0]) == behind and not (behind and "No sign of trouble" in said)
+    table.loc[str(size), "held-out score"] = np.nan
+    assert conclude(one, table, []).behind and "nan" not in " ".join(conclude(one, table, []).sentences)
+
+
+def test_r_hat_is_said_of_chains_alone():
+    example = NOCA.example()
+    guided = fit(example.model, example.data, method=SVI(guide="normal", steps=20), progress=False)
+    page = make_report(guided).write()
+    assert guided.draws is not None and "approximation of the posterior that" in page
+    assert not any(word in page for word in ("R-hat", "r_hat", "ess<", "One chain"))
+    drawn = fit(example.model, example.data, method=NUTS(num_samples=4, warmup=2, chains=1), progress=False)
+    page = make_report(drawn).write()
+    assert "R-hat" in page and "approximation of the posterior that" not in page
+
+
+def test_features_that_are_nothing_beside_the_largest_are_not_named():
+    example = NOCA.example()
+    found = fit(example.model, example.data, progress=False)
+    site = found.model.component_site
+    rows = torch.tensor([[0.9, 0.001, 0.5, 0.0, 0.0, 0.0], [0.0] * 6, [0.2, 0.1, 0.0, 0.0, 0.0, 0.0]])
+    found.params[site] = rows[: len(found.params[site])].to(found.params[site])
+    named = dict(zip(component_order(found), name_strongest(found, 5), strict=True))
+    assert [named[k].count(",") for k in sorted(named)] == [1, 0, 1][: len(named)]
 
 
 def test_intervals_hold_the_mean_of_the_posterior(fits):

@@ -14,7 +14,7 @@ from custom_inference.core.evaluate import component_order
 from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
 from ppl_models import PPLError
-from ppl_models.core.displays import shorten, write_numbers
+from ppl_models.core.displays import choose_decimals, shorten, write_numbers
 from ppl_models.data.held import to_numpy
 
 Array = NDArray[Any]
@@ -22,6 +22,8 @@ Array = NDArray[Any]
 _ROWS, _FEATURES = 3, 3
 #: Rows show a component where their posterior mean of it is at least so much of the largest of all.
 _VISIBLE = 0.1
+#: Features are named where their number is at least so much of the largest of the component.
+_NAMED = 0.01
 #: Draws of a posterior of the globals, and numbers that all of them may be.
 _DRAWS, _VALUES = 400, 20_000_000
 
@@ -63,6 +65,29 @@ def _name_rows(values: Array, labels: list[str], visible: float, sign: float = 1
         return f"{tied} at {write_numbers([float(sign * values[order[0]])], least=2)[0]}, among them {named}"
     numbers = write_numbers(sign * values[order], least=2)
     return ", ".join(f"{labels[n]} {number}" for n, number in zip(order, numbers, strict=True))
+
+
+def name_strongest(fit: Fit, top: int) -> list[str]:
+    """Return the features with the largest numbers of each component, with these, in the order of all tables; those
+    that are as good as 0 beside the largest of the component are left out."""
+    shown = presentation_of(fit.model)
+    values = to_numpy(shown.matrix(fit.model, fit.globals))
+    labels = shown.labels_of(fit.model, fit.column_names, fit.data)
+    order = component_order(fit)
+    found = [_find_strongest(values[k], top) for k in order]
+    numbers = [float(values[k, j]) for k, chosen in zip(order, found, strict=True) for j in chosen]
+    places = choose_decimals(numbers, least=2)
+    return [
+        ", ".join(f"{labels[j]} {values[k, j]:.{places}f}" for j in chosen)
+        for k, chosen in zip(order, found, strict=True)
+    ]
+
+
+def _find_strongest(values: Array, top: int) -> Array:
+    """Return the places of the largest numbers, at least one and none that is as good as 0 beside it."""
+    order = np.argsort(-np.abs(values), kind="stable")[:top]
+    sizes = np.abs(values[order])
+    return order[: max(1, int((sizes > _NAMED * float(sizes.max(initial=0.0))).sum()))]
 
 
 def describe_globals(fit: Fit) -> pd.DataFrame:
@@ -122,7 +147,7 @@ def list_intervals(fit: Fit) -> pd.DataFrame:
         flat = {column: values[k].ravel() for column, values in one.items()}
         if len(labels) != len(flat["mean"]):
             continue
-        for j in np.argsort(-np.abs(flat["mean"]), kind="stable")[:_FEATURES]:
+        for j in _find_strongest(flat["mean"], _FEATURES):
             lines.append((names[k], str(labels[j]), *(float(flat[c][j]) for c in ("mean", "q5", "q95"))))
     table = pd.DataFrame(lines, columns=["component", "quantity", "mean", "q5", "q95"])
     return table.set_index("component")

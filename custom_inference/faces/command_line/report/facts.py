@@ -41,7 +41,7 @@ def describe_making(fit: Fit, occasion: Occasion) -> dict[str, str | None]:
         "command": None if occasion.command is None else f"`{occasion.command}`",
         "version": f"ppl-models {__version__}, torch {torch.__version__}",
         "made": made,
-        "took": None if seconds is None else write_seconds(float(seconds)),
+        "took": None if seconds is None else f"{write_seconds(float(seconds))}, the fit alone",
         "seed": str(fit.seed),
     }
 

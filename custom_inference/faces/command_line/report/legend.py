@@ -26,7 +26,8 @@ LEGEND = {
     "change": "how much a topic's words changed from the first slice of time to the last, between 0 and 1.",
     "link weight": "how much two documents' sharing of the topic adds to the log odds of a link.",
     "weight…": "how much the component adds to the response, or to that class of it.",
-    "strongest": "the features with the largest numbers of the component, and these numbers.",
+    "strongest": "the features with the largest numbers of the component, and these numbers; those below 1 % of its "
+    "largest are left out.",
     "shut off": "whether the component explains nothing: none of the data need it.",
     "best rows": "the rows, documents, users or nodes that show the component best: those with the largest posterior "
     "mean of it, and that mean.",
@@ -45,7 +46,9 @@ LEGEND = {
     "gain over none": "the held-out score less that of no components; above 0 the components are worth something.",
     "nats": "the unit of natural logarithms: a difference of 1 is a factor of 2.7 in probability.",
     "seed": "the number that all random numbers of the fit began with: the same seed gives the same fit.",
-    "starts": "the fit begins several times at different values, and keeps the best end.",
+    "starts": "the fit begins several times at different values, and keeps the best end. '3 of 10 starts found these "
+    "components (3 of 4 at random)': 3 of all 10 ended in the components that are shown, and 3 of those 4 that began "
+    "at random; the others ended in components that fit less well.",
     "converged": "further steps change nothing that matters.",
     "point estimate": "one best value, without a statement of how far the truth may be from it.",
     "interval": "a range that holds the value with a probability of 90 %, if the model is true.",

@@ -15,14 +15,15 @@ from custom_inference.checks.model_choice.choose import with_components
 from custom_inference.checks.read_as import KINDS
 from custom_inference.checks.suggest import HELD
 from custom_inference.core.fit import Fit, require_complete
+from custom_inference.faces.command_line.report.verdict import name_method_with_posterior
 from custom_inference.methods import fit as fit_by
 from ppl_models import Data, DataWarning, MethodError, Model, PPLError
 from ppl_models.core.errors import own_errors
 
 #: Seconds of a fit up to which others are made to compare it with, and how many fits these are at most.
 LONGEST, _FITS = 15.0, 5
-#: Differences that are none: of a held-out score in nats, and of BIC.
-_SAME = {"held-out score": 0.001, "BIC": 2.0}
+#: Differences that one split cannot tell: of a held-out score in nats, and as a part of it; and those of BIC.
+_SAME, _SAME_PART = {"held-out score": 0.01, "BIC": 2.0}, {"held-out score": 0.01, "BIC": 0.0}
 #: The share of entries that is hidden.
 _SHARE = 0.2
 #: Seconds from which on it is said beforehand how long it takes.
@@ -33,12 +34,13 @@ _TOLD = 5.0
 class Neighbours:
     """Fits with fewer and more components. table: a line a number, "none" first. sentences: what follows.
 
-    remarks: what could not be compared, and why.
+    remarks: what could not be compared, and why. behind: whether no components predict better.
     """
 
     table: pd.DataFrame
     sentences: list[str]
     remarks: list[str]
+    behind: bool = False
 
 
 def compare_neighbours(fit: Fit, say: Callable[[str], None]) -> Neighbours | str:
@@ -73,7 +75,7 @@ def compare_neighbours(fit: Fit, say: Callable[[str], None]) -> Neighbours | str
     if "held-out score" in table:
         table.insert(1, "gain over none", table["held-out score"] - table.loc["none", "held-out score"])
     table = table.loc[[line for line in table.index if table.loc[line].notna().any()]]
-    return Neighbours(table, _conclude(table, str(size)), remarks)
+    return conclude(fit, table, remarks)
 
 
 def _score_held_out(fit: Fit, models: dict[int, Model]) -> dict[str, float]:
@@ -99,34 +101,59 @@ def _fit_again(fit: Fit, model: Model, data: Data) -> Fit:
     return require_complete(fit_by(model, data, method=fit.method, seed=fit.seed, progress=False))
 
 
-def _conclude(table: pd.DataFrame, own: str) -> list[str]:
-    found = []
+def conclude(fit: Fit, table: pd.DataFrame, remarks: list[str]) -> Neighbours:
+    """Say what follows from a table of fits, one thing: how the fit is beside no components, then beside its
+    neighbours; differences that one split cannot tell are none."""
+    found, behind, own = [], False, str(fit.model.sizes["component"])
     if "held-out score" in table:
-        gain = float(table.loc[own, "gain over none"])  # pyright: ignore[reportArgumentType]
-        if not math.isfinite(gain):
-            found.append("The held-out score of this number of components is no finite number.")
-        elif gain > 0:
-            found.append(
-                f"It predicts hidden entries better than no components do: each is {math.exp(min(gain, 50)):.3g} times "
-                f"as probable, on average."
-            )
-        else:
-            found.append(
-                "It does not predict hidden entries better than no components do: do not rely on what is seen in them."
-            )
-        found.append(_name_best(table, own, "held-out score", -1.0))
-    if "BIC" in table:
-        found.append(_name_best(table, own, "BIC", 1.0))
-    return found
+        scores = {str(name): float(score) for name, score in table["held-out score"].items()}
+        gain, alike = scores[own] - scores["none"], _find_same(scores["none"], "held-out score")
+        behind = not gain >= -alike
+        found.append(_compare_to_none(fit, gain, alike))
+    for column, sign in (("held-out score", -1.0), ("BIC", 1.0)):
+        if column in table:
+            found.append(_compare_sizes({str(k): sign * float(v) for k, v in table[column].items()}, own, column))
+    found = [sentence for sentence in found if sentence]
+    return Neighbours(table, found, remarks, behind)
 
 
-def _name_best(table: pd.DataFrame, own: str, column: str, sign: float) -> str:
-    values = (sign * table[column].drop("none", errors="ignore")).dropna()
-    if values.empty:
-        return f"No number of components has a {column}."
-    best = str(values.idxmin())
-    subject = "1 component is" if own == "1" else f"{own} components are"
-    own_value = float(values.to_dict().get(own, math.inf))
-    if best != own and own_value - min(float(one) for one in values.to_list()) < _SAME[column]:
-        return f"By {column}, {subject} as good as any of these."
-    return f"By {column}, {subject} {'the best of these' if best == own else f'less good than {best}'}."
+def _find_same(value: float, column: str) -> float:
+    return max(_SAME[column], _SAME_PART[column] * abs(value))
+
+
+def _compare_to_none(fit: Fit, gain: float, alike: float) -> str:
+    if gain > alike:
+        more = f"each is {math.exp(min(gain, 50)):.3g} times as probable, on average"
+        return f"It predicts hidden entries better than no components do: {more}."
+    if gain >= -alike:
+        return "It predicts hidden entries about as well as no components do: one split cannot tell them apart."
+    known = fit.draws is not None or bool(fit.global_posterior)
+    method = None if known else name_method_with_posterior(fit)
+    ways = ["informative priors" + (", such as Beta(1, 2) of probabilities" if fit.model.data_kind == "binary" else "")]
+    ways += [f"`--method {method}`"] * (method is not None) + ["fewer components"] * (fit.model.sizes["component"] > 1)
+    start = (
+        f"It predicts hidden entries worse than no components do, by {-gain:.2g} nats each"
+        if math.isfinite(gain)
+        else "Its held-out score is no finite number: it gives some hidden entry a probability of 0, or none at all"
+    )
+    return (
+        f"{start}. The components may still be right: with flat priors a fit gives probabilities of nearly 0 to what "
+        f"it has not seen, and a single surprise then costs a lot. What may help: {'; '.join(ways)}."
+    )
+
+
+def _compare_sizes(losses: dict[str, float], own: str, column: str) -> str:
+    """Say which numbers of components are better, as good and less good than the fit's own, by what is to be small."""
+    others = {size: loss for size, loss in losses.items() if size not in ("none", own) and math.isfinite(loss)}
+    mine = losses.get(own, math.nan)
+    if not others:
+        return ""
+    subject, same = f"By {column}, {own} component{' is' if own == '1' else 's are'}", _find_same(mine, column)
+    best = min(others, key=lambda size: others[size])
+    if not mine <= others[best] + same:
+        return f"{subject} less good than {best}."
+    alike = [size for size, loss in others.items() if loss <= mine + same]
+    worse = [size for size in others if size not in alike]
+    parts = [f"about as good as {' and '.join(alike)}"] if alike else []
+    parts += [f"better than {' and '.join(worse)}"] if worse else []
+    return f"{subject} {', and '.join(parts)}."

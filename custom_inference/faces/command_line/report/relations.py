@@ -80,7 +80,8 @@ def _describe_relations(fit: RelationFit) -> dict[str, str | None]:
 def _say_how_sure(fit: RelationFit) -> str:
     if fit.draws is None:
         return "Only the best clusters are known: nothing says how sure they are. `--method gibbs` draws others."
+    narrow = " The draws are from an approximation of the posterior, which tends to be too sure."
     return (
         "How sure it is that entities belong together is known from draws of the clusters: the column sureness, and in "
-        "the files named co_assignment for every pair."
+        f"the files named co_assignment for every pair.{'' if fit.sample_stats else narrow}"
     )

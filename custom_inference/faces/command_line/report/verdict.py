@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from custom_inference.core.diagnostics import CONVERGED
@@ -31,9 +30,9 @@ _ENDS = {
 }
 
 
-def judge(fit: Fit, described: pd.DataFrame | None = None) -> list[str]:
+def judge(fit: Fit, described: pd.DataFrame | None = None, *, behind: bool = False) -> list[str]:
     """Return sentences that say whether to worry, the verdict first. described: of draws, what is said of each number,
-    with R-hat."""
+    with R-hat. behind: whether no components predict better, so that nothing is calm but the fit itself."""
     ended, agreed = _judge_end(fit), _judge_agreement(fit)
     mixed = _judge_draws(fit, described)
     found = [one for one in (ended, agreed, mixed) if one]
@@ -42,8 +41,8 @@ def judge(fit: Fit, described: pd.DataFrame | None = None) -> list[str]:
     if fit.ended in (Ended.CONVERGED, Ended.UNKNOWN) and not found:
         return ["Nothing says whether other starts would agree: fit again with another `--seed`, and compare."]
     if not worried and fit.ended in (Ended.CONVERGED, Ended.SOLVED, Ended.SAMPLED) and (agreed or mixed):
-        calm = "No sign of trouble."
-        return [calm, *found] if "one start" not in agreed else found
+        calm = "The fit itself ended well." if behind else "No sign of trouble."
+        return found if "one start" in agreed or "optima" in agreed else [calm, *found]
     return ["To be taken with care.", *found] if worried else found
 
 
@@ -71,20 +70,27 @@ def _judge_agreement(fit: Fit) -> str:
             f"Only one of {tried} starts found these components, and the others ended elsewhere, no better: there may "
             f"be better ones still. Fit again with another `--seed`, and compare the objective."
         )
-    rest = "the others ended elsewhere, no better" if agreeing < tried else "all of them"
-    return f"{agreeing} of {tried} starts found these components ({rest})."
+    found = f"{agreeing} of {tried} starts found these components"
+    if 2 * agreeing < tried:
+        return (
+            f"{found}, fewer than half: there are other optima, in which the others ended, and the best of all was "
+            f"taken. Fit again with another `--seed`, and compare the objective."
+        )
+    return f"{found} ({'the others ended elsewhere, no better' if agreeing < tried else 'all of them'})."
+
+
+def has_chains(fit: Fit) -> bool:
+    """Return whether the draws are states of Markov chains, of which R-hat says something: samplers keep the log joint
+    of every state, and draws from an approximation have none."""
+    return fit.draws is not None and "lp" in fit.sample_stats
 
 
 def _judge_draws(fit: Fit, described: pd.DataFrame | None) -> str:
-    if fit.draws is None:
+    if fit.draws is None or not has_chains(fit):
         return ""
     chains = next(iter(fit.draws.values())).shape[0]
     alone = " One chain cannot show modes that it missed." if chains == 1 else ""
-    worst = (
-        float("nan")
-        if described is None or "r_hat" not in described
-        else float(np.nanmax(described["r_hat"].to_numpy()))
-    )
+    worst = float("nan") if described is None or "r_hat" not in described else float(described["r_hat"].max())
     if worst != worst:
         return f"Nothing says whether the draws have converged: they have no R-hat.{alone}"
     if worst > CONVERGED:
@@ -94,20 +100,29 @@ def _judge_draws(fit: Fit, described: pd.DataFrame | None) -> str:
 
 def say_how_sure(fit: Fit, intervals: bool) -> str:
     """Return what is known of how far numbers may be from the truth, or how to learn it."""
-    if fit.draws is not None and intervals:
+    drawn = ""
+    if fit.draws is not None:
         number = next(iter(fit.draws.values()))
-        return f"Intervals of 90 %, of {number.shape[0] * number.shape[1]} draws from the posterior."
+        drawn = f"{number.shape[0] * number.shape[1]} draws from "
+    if intervals and has_chains(fit):
+        return f"Intervals of 90 %, of {drawn}the posterior."
     if intervals:
         return (
-            "Intervals of 90 %, of the approximate posterior that the fit found: it is around one solution, and such "
-            "intervals tend to be too narrow."
+            f"Intervals of 90 %, of {drawn}the approximation of the posterior that {fit.method_name} found: it is "
+            f"around one solution, and such intervals tend to be too narrow."
         )
-    if fit.global_posterior or fit.draws is not None:
-        return "The fit has a posterior, in fit.safetensors and posterior.nc, but no intervals of components."
+    if fit.global_posterior or drawn:
+        kind = "a posterior" if has_chains(fit) else "an approximate posterior"
+        return f"The fit has {kind}, in fit.safetensors and posterior.nc, but no intervals of components."
     return f"Only a point estimate is known: nothing says how far the numbers may be from the truth.{_suggest(fit)}"
 
 
 def _suggest(fit: Fit) -> str:
-    able = methods_for(fit.model)
-    name = next((name for name in _WITH_POSTERIOR if name in able), None)
+    name = name_method_with_posterior(fit)
     return "" if name is None else f" `--method {name}` fits a posterior, with intervals."
+
+
+def name_method_with_posterior(fit: Fit) -> str | None:
+    """Return the quickest method that finds a posterior of the globals of this model, if there is one."""
+    able = methods_for(fit.model)
+    return next((name for name in _WITH_POSTERIOR if name in able), None)

@@ -12,11 +12,16 @@ from custom_inference.core.evaluate import component_report
 from custom_inference.core.fit import Fit
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.registry import presentation_of
-from custom_inference.faces.command_line.report.components import describe_globals, list_intervals, name_best_rows
+from custom_inference.faces.command_line.report.components import (
+    describe_globals,
+    list_intervals,
+    name_best_rows,
+    name_strongest,
+)
 from custom_inference.faces.command_line.report.facts import Occasion, describe_data, describe_making
 from custom_inference.faces.command_line.report.neighbours import Neighbours
 from custom_inference.faces.command_line.report.page import Page, leave_out_trivial, write_table
-from custom_inference.faces.command_line.report.verdict import judge, say_how_sure
+from custom_inference.faces.command_line.report.verdict import has_chains, judge, say_how_sure
 from ppl_models.core import displays
 from ppl_models.data.atomic import write_text
 
@@ -56,7 +61,6 @@ def make_report(fit: Fit, occasion: Occasion | None = None, *, top: int = 8) -> 
     known = occasion or Occasion()
     name, rows = type(fit.model).__name__, known.num_rows or len(fit.data)
     described, intervals = describe_globals(fit), list_intervals(fit)
-    verdict = judge(fit, described)
     short = say_in_short(fit, known, described, intervals)
     of = f" of {Path(known.file).name}" if known.file else ""
     page = Page(f"{name} fitted to {rows} {fit.model.row_axis}s{of} by {fit.method_name}")
@@ -67,7 +71,7 @@ def make_report(fit: Fit, occasion: Occasion | None = None, *, top: int = 8) -> 
     add_pictures(page, known.written, ("components", "topics", "blocks"))
     _add_scores(page, fit, known)
     page.head("Can it be trusted?")
-    page.say(*verdict)
+    page.say(*_say_whether_to_worry(fit, known, described))
     page.list_facts({"status": fit.status, "method": fit.method_name, **state_objective(fit)})
     if len(fit.stages) > 1:
         stages = [(one.name, one.seconds, one.objective) for one in fit.stages]
@@ -84,6 +88,8 @@ def make_report(fit: Fit, occasion: Occasion | None = None, *, top: int = 8) -> 
         add_pictures(page, known.written, others)
     add_files(page, known.written)
     numbers = described.head(_SHOWN)
+    if not has_chains(fit):  # of independent draws both columns would say nothing of the approximation
+        numbers = numbers.drop(columns=["ess", "r_hat"], errors="ignore")
     title = f"All that was learned ({len(described)} numbers; all are in summary.csv)"
     page.fold(title, write_table(leave_out_trivial(numbers.rename_axis("number"))))
     page.fold("The model", displays.of_model(fit.model))
@@ -101,8 +107,17 @@ def say_in_short(
     """Say whether to worry, how good the fit is beside others, and how sure it is, in a sentence or two each."""
     table, ranges = (describe_globals(fit), list_intervals(fit)) if described is None else (described, intervals)
     compared = known.neighbours.sentences if type(known.neighbours) is Neighbours else []
+    worry = _say_whether_to_worry(fit, known, table)
+    first = [" ".join(worry), " ".join(one for one in compared if one not in worry)]
     sure = say_how_sure(fit, ranges is not None and len(ranges) > 0)
-    return [sentence for sentence in (" ".join(judge(fit, table)), " ".join(compared), sure) if sentence]
+    return [sentence for sentence in (*first, sure) if sentence]
+
+
+def _say_whether_to_worry(fit: Fit, known: Occasion, described: pd.DataFrame) -> list[str]:
+    """Say whether to worry, first of all where no components predict better."""
+    compared = known.neighbours
+    behind = compared.sentences[:1] if type(compared) is Neighbours and compared.behind else []
+    return [*behind, *judge(fit, described, behind=bool(behind))]
 
 
 def in_plain_text(sentences: Iterable[str]) -> list[str]:
@@ -128,6 +143,7 @@ def _add_components(page: Page, fit: Fit, top: int) -> None:
     page.head("Components")
     table, names = component_report(fit, top=top), fit.component_names
     table = pd.DataFrame(table).set_axis([names[i] for i in table.index], axis=0).rename_axis("component")
+    table["strongest"] = name_strongest(fit, top)
     best = name_best_rows(fit)
     table["best rows"] = [best.get(str(name), "") for name in table.index]
     shown = presentation_of(fit.model)
