@@ -153,7 +153,7 @@ def test_latents_that_leave_their_support_are_refused():
 
 
 def test_declarations_that_cannot_be_meant_are_refused():
-    with pytest.raises(ModelError, match="unknown role of a site 'globl'; valid: given, global, latent, observed"):
+    with pytest.raises(ModelError, match="unknown role of a site 'globl' .*valid: given, global, latent, observed"):
         Site("globl", ("item",))  # pyright: ignore[reportArgumentType]
     with pytest.raises(ModelError, match="Bits declares no latent site"):
         declare(Bits, z=None)()

@@ -64,3 +64,25 @@ def test_models_take_relations_in_any_order():
     assert np.isnan(hidden.array("likes")).sum() == len(made.of(0))
     with pytest.raises(DataError, match="as the model has it"):
         IRM(types={"film": 4, "person": 2}, relations=AXES).prepare(relations({"likes": X}, AXES))
+
+
+@pytest.mark.parametrize(
+    ("frame", "name", "types", "cells"),
+    [
+        (
+            pd.DataFrame({"person": ["a", "b"], "film": ["x", "y"], "likes": [1, 0]}),
+            "likes",
+            ("person", "film"),
+            [1, 0],
+        ),
+        (pd.DataFrame({"from": ["a", "b"], "to": ["b", "c"]}), "related", ("entity", "entity"), [1, 1]),
+        (pd.DataFrame({"person": ["a"], "film": ["x"], "value": [2.5]}), "related", ("person", "film"), [2.5]),
+        (pd.DataFrame({"who_1": ["a"], "who_2": ["b"]}), "related", ("who", "who"), [1]),
+    ],
+)
+def test_a_table_of_one_relation_is_called_what_its_values_are(frame, name, types, cells):
+    """As people have them: no column says which relation; columns that share entities hold one type."""
+    data = relations(frame)
+    assert data.relations == {name: types}
+    assert data.x[:, -1].tolist() == cells
+    IRM.for_data(data)  # takes these names

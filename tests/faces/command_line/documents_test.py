@@ -44,7 +44,7 @@ def written(kind: str, folder: Path) -> Path:
 def test_fit_reads_documents_of_every_kind_with_their_words(kind, tmp_path):
     out, report = tmp_path / "out", tmp_path / "report.json"
     output = done("fit", "lda", written(kind, tmp_path), "-k", 2, *QUICK, "--out", out, "--json", report)
-    assert "LDA fitted to 16 rows x 5 features" in output
+    assert "LDA fitted to 16 documents x 5 words" in output
     fit = Fit.load(out / "fit.safetensors")
     found = fit.data.coords["feature"]
     assert sorted(found) == sorted(WORDS)
@@ -124,7 +124,7 @@ def test_documents_in_blocks_keep_their_words(tmp_path):
     out = tmp_path / "out"
     settings = ["--method", "vb", "--set", "max_iterations=3", "--set", "batch_size=4", "--no-progress"]
     output = done("fit", "lda", written("uci", tmp_path), "-k", 2, *settings, "--block-rows", 6, "--out", out)
-    assert f"LDA fitted to {len(COUNTS)} rows x 5 features" in output and "of the first 6 rows" in output
+    assert f"LDA fitted to {len(COUNTS)} documents x 5 words" in output and "of the first 6 rows" in output
     assert Fit.load(out / "fit.safetensors").coords["word"] == WORDS
 
 

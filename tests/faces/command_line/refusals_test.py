@@ -56,9 +56,9 @@ def test_bad_data_is_one_line_and_exit_code_1(case, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "noka", "FILE", "-k", 2], "unknown model 'noka'; valid: aspect_bernoulli, "),
+        (["fit", "noka", "FILE", "-k", 2], "unknown model 'noka' (did you mean 'noca'?); valid: aspect_bernoulli, "),
         (["fit", "noca", "FILE", "-k", 7], "num_components = 7 exceeds num_features = 6"),
-        (["fit", "noca", "FILE", "-k", 2, "--method", "magic"], "unknown method 'magic'; valid: "),
+        (["fit", "noca", "FILE", "-k", 2, "--method", "magic"], "unknown method of NOCA 'magic'; valid: "),
         (["fit", "noca", "FILE", "-k", 2, "--set", "speed=3"], "unknown setting of EM 'speed'; valid: "),
         (["fit", "noca", "FILE", "-k", 2, "--set", "speed"], "expected NAME=VALUE"),
         (["fit", "noca", "FILE", "-k", 2, "--out", "FILE"], "is not a folder"),

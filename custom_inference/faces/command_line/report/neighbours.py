@@ -106,13 +106,15 @@ def conclude(fit: Fit, table: pd.DataFrame, remarks: list[str]) -> Neighbours:
     neighbours; differences that one split cannot tell are none."""
     found, behind, own = [], False, str(fit.model.sizes["component"])
     if "held-out score" in table:
-        scores = {str(name): float(score) for name, score in table["held-out score"].items()}
+        scores = {str(name): float(score) for name, score in table["held-out score"].to_dict().items()}
         gain, alike = scores[own] - scores["none"], _find_same(scores["none"], "held-out score")
         behind = not gain >= -alike
         found.append(_compare_to_none(fit, gain, alike))
     for column, sign in (("held-out score", -1.0), ("BIC", 1.0)):
         if column in table:
-            found.append(_compare_sizes({str(k): sign * float(v) for k, v in table[column].items()}, own, column))
+            found.append(
+                _compare_sizes({str(k): sign * float(v) for k, v in table[column].to_dict().items()}, own, column)
+            )
     found = [sentence for sentence in found if sentence]
     return Neighbours(table, found, remarks, behind)
 

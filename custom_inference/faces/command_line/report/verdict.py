@@ -90,7 +90,11 @@ def _judge_draws(fit: Fit, described: pd.DataFrame | None) -> str:
         return ""
     chains = next(iter(fit.draws.values())).shape[0]
     alone = " One chain cannot show modes that it missed." if chains == 1 else ""
-    worst = float("nan") if described is None or "r_hat" not in described else float(described["r_hat"].max())
+    worst = (
+        float("nan")
+        if described is None or "r_hat" not in described
+        else max((float(one) for one in described["r_hat"].to_list() if one == one), default=float("nan"))
+    )
     if worst != worst:
         return f"Nothing says whether the draws have converged: they have no R-hat.{alone}"
     if worst > CONVERGED:
