@@ -118,7 +118,7 @@ def _of_one(frame: pd.DataFrame) -> dict[str, Any]:
     if len(frame.columns) > 2 and last not in _VALUE and pd.api.types.is_numeric_dtype(frame[last]):
         name, frame = str(last), frame.rename(columns={last: _VALUE[0]})
     ends = [column for column in frame.columns if column not in _VALUE]
-    shared = set(map(_type_called, ends)) == set(map(str, ends)) and _share_entities(frame[ends])
+    shared = set(map(_type_called, ends)) == set(map(str, ends)) and _share_entities(frame.loc[:, ends])
     names = {column: f"entity_{j}" for j, column in enumerate(ends, 1)} if shared else {}
     return {name: frame.rename(columns=names)}
 
