@@ -122,7 +122,7 @@ def num_parameters(fit: Result) -> int:
 
 
 def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.DataFrame:
-    """One line a component: what the model says of it, its strongest features, and, where any are, which are shut off.
+    """One line a component: what the model says of it, its strongest features, shut off or not.
 
     Column "share", of models with memberships or proportions: the share of the tokens (of profiles the responses) that
     the fit assigns to the component, the mean over these of the responsibilities
@@ -144,8 +144,7 @@ def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.Da
     }
     lists = [[f"{names[j]} {float(values[i, j]):.{places}f}" for j in strongest[i].tolist()] for i in order]
     table["strongest"] = [", ".join(one) for one in lists]
-    if bool(off.any()):
-        table["shut off"] = [bool(off[i]) for i in order]
+    table["shut off"] = [bool(off[i]) for i in order]
     from custom_inference.core.report_table import ReportTable  # pandas takes long to load
 
     return ReportTable(table, index=pd.Index(order, name="component"))

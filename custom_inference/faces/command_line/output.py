@@ -172,9 +172,12 @@ def _values(fit: Fit) -> dict[str, dict[str, Any]]:
 
 
 def report(fit: Fit, *, top: int) -> pd.DataFrame:
-    """The component report under the names that figures and tables use."""
+    """The component report under the names that figures and tables use; without a column that says of all that they are
+    not shut off."""
     names = fit.component_names
     table = evaluate.component_report(fit, top=top)
+    if not table["shut off"].any():
+        table = table.drop(columns="shut off")
     return table.set_axis([names[i] for i in table.index], axis=0).rename_axis("component")
 
 
