@@ -176,7 +176,7 @@ def report(fit: Fit, *, top: int) -> pd.DataFrame:
     not shut off."""
     names = fit.component_names
     table = evaluate.component_report(fit, top=top)
-    if not table["shut off"].any():
+    if not any(table["shut off"].tolist()):
         table = table.drop(columns="shut off")
     return table.set_axis([names[i] for i in table.index], axis=0).rename_axis("component")
 
