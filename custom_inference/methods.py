@@ -22,7 +22,7 @@ from custom_inference.em.method import EM, VariationalEM
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI
-from ppl_models import MODELS, Data, MethodError, Model, PriorError
+from ppl_models import MODELS, CapacityError, Data, MethodError, Model, PriorError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 from ppl_models.core.unsized import with_sizes
@@ -83,11 +83,15 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
 def _that_takes_the_size(
     model: Model, default: Any, settings: Mapping[str, Any], x: Any, arguments: dict[str, Any]
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """The default for the priors, or what the family fits data of this size by; the data, and the arguments left.
+    """The default for the priors, or what the family fits data like these by; the data, and the arguments left.
 
     Data are read where the family goes by their size. A method that lacks the settings asked for is not taken.
     """
-    chosen, by_size = _that_takes_the_priors(model, default, settings), family_of(model).by_size
+    chosen, family = _that_takes_the_priors(model, default, settings), family_of(model)
+    if chosen is default and family.stand_in is not None:
+        stand_in = with_settings(_by_engine(family.stand_in)(), dict(settings))
+        return _OrElse(default, stand_in), x, arguments
+    by_size = family.by_size
     if by_size is None or chosen is not default or isinstance(x, RowBlocks):
         return chosen, x, arguments
     reading = {name: arguments[name] for name in arguments if name in (*_READING, *model.other_sites)}
@@ -131,6 +135,28 @@ class _Instead:
         found = self.method.fit(model, data, **arguments)
         found.status += f"; by {found.method_name}, {self.said}"
         return found
+
+
+@dataclass(frozen=True)
+class _OrElse:
+    """The default, or what stands in for it where it takes no weights of rows, where rows are read block by block, or
+    where its locals do not fit into memory; the status says why."""
+
+    default: Any
+    stand_in: Any
+
+    def ask(self, model: Model) -> None:
+        self.default.ask(model)
+
+    def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
+        if isinstance(data, RowBlocks):
+            return _Instead(self.stand_in, "since rows are read block by block").fit(model, data, **arguments)
+        if arguments.get("weights") is not None:
+            return _Instead(self.stand_in, "since rows have weights").fit(model, data, **arguments)
+        try:
+            return self.default.fit(model, data, **arguments)
+        except CapacityError as error:
+            return _Instead(self.stand_in, f"since the default refuses: {error}").fit(model, data, **arguments)
 
 
 def _in_its_place(model: Model) -> list[Any]:

@@ -47,6 +47,8 @@ class Family:
         (None: unknown so far).
     by_size: (data) -> the name of the engine that fits data of this size in the default's place, and why; None, "": the
         default does.
+    stand_in: the engine that fits in the default's place where that takes no weights of rows, where data are read block
+        by block, or where its locals do not fit into memory.
     search: makes the proposals that a search for starting values of an engine goes by; by the engine's name where
         they differ.
     stages: what a fit does before its engine, in order, as ``Fit.stages`` names it: what starts are made by, and what
@@ -77,6 +79,7 @@ class Family:
     engines: Mapping[str, Callable[..., Engine]] = field(default_factory=dict)
     default: str | Callable[[Any, Data | None], str] | None = None
     by_size: Callable[[Data], tuple[str | None, str]] | None = None
+    stand_in: str | None = None
     search: Callable[[Any], Proposals] | Mapping[str, Callable[[Any], Proposals]] = Proposals
     stages: tuple[str, ...] | Mapping[str, tuple[str, ...]] = _RANDOM
     sampler: Callable[[], Any] | None = None
