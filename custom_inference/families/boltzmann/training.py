@@ -30,7 +30,7 @@ from ppl_models.rbm import HarmoniumModel
 #: Updates that the number of passes is chosen for, of rows and of documents, and its range; how often as many of one
 #: machine whose updates are cheap, and how many of those run side by side where the best can be told.
 _UPDATES, _OF_DOCUMENTS, _FEWEST, _MOST = 12000, 1500, 60, 1500
-_LONGER, _ABREAST = 2, 6
+_LONGER, _ABREAST = 1.65, 6
 #: Updates and machines where exact ascent follows, and entries of the table of hidden states and of the rows up to
 #: which it does: four million take a millisecond, and a search has some 1,500 slopes. An entry of the matrices of its
 #: coordinates, (D + 1, D + 1) of every hidden unit, takes as long as so many of those. How much the prior of W counts
@@ -103,7 +103,7 @@ class Training:
         updates = _OF_DOCUMENTS if self.model.sites[self.model.observed_site].sparse else _UPDATES
         updates = _BEFORE_ASCENT if self.ascends else updates
         longer = _LONGER if self.binary and self.machines == 1 else 1
-        usual = min(longer * _MOST, max(_FEWEST, longer * updates // self.per_pass))
+        usual = min(int(longer * _MOST), max(_FEWEST, int(longer * updates) // self.per_pass))
         self.passes = method.max_iterations or max(_FEWEST, min(usual, _PRODUCTS // self.products_of_pass))
 
     @property

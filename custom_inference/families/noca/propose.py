@@ -69,10 +69,10 @@ class NocaProposals(Proposals):
         return bool((match_components(first["loading"], second["loading"]).similarity > 0.9).all())
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Return one start for each held leak and one split-and-prune; beyond ``GROW_UP_TO`` only that, on more
+        """Return one start for each held leak and one split-and-prune; beyond ``GROW_UP_TO`` only that, twice, on more
         rows."""
         num_components = model.shapes["source_prior"][0]
-        return (len(TURNS), 1000) if num_components <= GROW_UP_TO else (1, max(1500, 48 * num_components))
+        return (len(TURNS), 1000) if num_components <= GROW_UP_TO else (2, max(1500, 48 * num_components))
 
 
 def grow(model: Model, rows: BinaryRows, generator: torch.Generator, held_leak: float, *, climb: int = 2) -> Params:

@@ -23,7 +23,7 @@ from custom_inference.core.engine import EStep, Params
 from custom_inference.families.common.cubes import Cubes
 from custom_inference.families.conjugate.beta import FLOOR
 from custom_inference.families.noca.common import any_size, thetas
-from custom_inference.families.noca.truncated import NocaTruncated, Transmission
+from custom_inference.families.noca.truncated import Chosen, NocaTruncated
 from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import Model
 
@@ -106,10 +106,10 @@ def removal_loss(climber: _Climber, state: _SplitState) -> tuple[Tensor, Tensor]
     params, cubes = state.params, state.cubes
     size, total = state.size, len(climber.rows)
     row, source = (cubes.mean > 0.02).nonzero(as_tuple=True)
-    part, again = climber.rows.select(row), Cubes.at(cubes.base[row].scatter(1, source[:, None], 0.0))
+    again = Cubes.at(cubes.base[row].scatter(1, source[:, None], 0.0))
     bound = state.bound[row]
     for _ in range(2):
-        step = climber.engine.cube_step(Transmission(params, part, forbid=source), params, part, again._asdict(), 1.0)
+        step = climber.engine.infer(params, climber.rows, again._asdict(), chosen=Chosen(row, source))
         again, bound = _cubes(step), step.bound
     pi = params["source_prior"]
     zero = torch.zeros_like(pi)
@@ -143,29 +143,53 @@ def prune_by_evidence(climber: _Climber, state: _SplitState, maximum: int, itera
         state = climber.climb(state.keep(keep), iterations)
 
 
+def _transmissions(
+    rows: BinaryRows, params: Params, base: Tensor, row: Tensor, source: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute z = x_nj p_kj / P(x_j = 1 | s_n) of pairs of rows and sources that are on in them, where x_nj = 1: the
+    pair, the place (k, j) among all links, and z, of each (E,)."""
+    (theta, theta0), (start, middle, column) = thetas(params), rows.entries
+    length = torch.from_numpy(middle - start[:-1]).to(row)[row]
+    pair = torch.repeat_interleave(torch.arange(len(row), device=row.device), length)
+    inside = torch.arange(len(pair), device=row.device) - (length.cumsum(0) - length)[pair]
+    feature = torch.from_numpy(column).to(row)[torch.from_numpy(start).to(row)[row][pair] + inside]
+    of_row, which = row[pair], source[pair]
+    on = -torch.expm1(-(base @ theta + theta0))
+    return pair, which * theta.shape[1] + feature, params["loading"][which, feature] / on[of_row, feature]
+
+
 def split(climber: _Climber, state: _SplitState, number: int, generator: torch.Generator) -> _SplitState:
     """Split the ``number`` sources whose transmissions vary most coherently over their active rows."""
     params, base = state.params, state.cubes.base
-    (theta, theta0), size = thetas(params), state.size
-    row, source = (base > 0).nonzero(as_tuple=True)
-    on = -torch.expm1(-(base @ theta + theta0))
-    z = (climber.rows.ones / on)[row] * params["loading"][source]
+    size, (row, source) = state.size, (base > 0).nonzero(as_tuple=True)
+    # z is zero beside the ones: of every pair of a row and its source (``pair``) only these are kept.
+    pair, place, z = _transmissions(climber.rows, params, base, row, source)
 
     def by_source(values: Tensor) -> Tensor:
-        return values.new_zeros(size, *values.shape[1:]).index_add_(0, source, values)
+        return z.new_zeros(size).index_add_(0, source, values)
+
+    def by_link(values: Tensor) -> Tensor:
+        return z.new_zeros(params["loading"].numel()).index_add_(0, place, values).view(size, -1)
+
+    def along(direction: Tensor) -> Tensor:
+        """Return how far every pair's z is from its source's mean along the source's direction."""
+        found = z.new_zeros(len(row)).index_add_(0, pair, z * direction.flatten()[place])
+        return found - (mean * direction).sum(1)[source]
 
     count = torch.bincount(source, minlength=size).to(z).clamp(min=1)
-    mean = by_source(z) / count[:, None]
-    z = z - mean[source]
+    mean = by_link(z) / count[:, None]
     direction = torch.randn(mean.shape, generator=generator, dtype=torch.float64).to(z)
     for _ in range(8):  # power iteration for the leading eigenvector of every source's covariance
         direction = normalize(direction)
-        direction = by_source(z * (z * direction[source]).sum(1, keepdim=True)) / count[:, None]
+        far = along(direction)
+        direction = (by_link(z * far[pair]) - mean * by_source(far)[:, None]) / count[:, None]
     eigenvalue = torch.where(count > 20, direction.norm(dim=1), -1.0)
-    up = ((z * direction[source]).sum(1) > 0).to(z)
+    up = (along(direction) > 0).to(z)
     above_count = by_source(up)
-    above = mean + by_source(z * up[:, None]) / above_count.clamp(min=1)[:, None]
-    below = mean + by_source(z * (1 - up)[:, None]) / (count - above_count).clamp(min=1)[:, None]
+    # The sum of z - mean of the pairs above; of those below it is the opposite.
+    beyond = by_link(z * up[pair]) - mean * above_count[:, None]
+    above = mean + beyond / above_count.clamp(min=1)[:, None]
+    below = mean - beyond / (count - above_count).clamp(min=1)[:, None]
     share = above_count / count
     top = eigenvalue.topk(min(number, size)).indices
     top = top[eigenvalue[top] > 0]

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.families.rows.base import Rows
 from ppl_models import Data
 
+IntArray = NDArray[np.int64]
 #: Rows a block: small enough for the block's (rows, ones, sources) arrays to stay in cache.
 BLOCK_ROWS = 256
 
@@ -93,6 +96,18 @@ class BinaryRows(MatrixRows):
         """Row and column of every observed one, in row order: only these carry variational parameters."""
         row, column = self.ones.nonzero(as_tuple=True)
         return row, column
+
+    @cached_property
+    def entries(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Columns of the entries of every row that are no zeros, the ones first, then those missing: start (N + 1,),
+        where the ones end (N,), and the columns (E,)."""
+        ones = self.ones.cpu().numpy() > 0
+        rest = ones if self.mask is None else ones | ~self.mask.cpu().numpy()
+        row, column = rest.nonzero()
+        start = np.searchsorted(row, np.arange(len(ones) + 1))
+        if self.mask is not None:
+            column = column[np.lexsort((~ones[row, column], row))]
+        return start, start[:-1] + ones.sum(1), column
 
     @cached_property
     def blocks(self) -> list[tuple[Tensor, Tensor]]:
