@@ -77,7 +77,13 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     configured = with_settings(chosen, settings)
     if method is None:
         configured, x, arguments = _that_takes_the_size(model, configured, settings, x, arguments)
-    return configured.fit(model, x, seed=seed, **arguments)
+    try:
+        return configured.fit(model, x, seed=seed, **arguments)
+    except CapacityError as error:
+        other = _stand_in(model, settings, f"the default refuses: {error}") if method is None else None
+        if other is None:
+            raise
+        return other.fit(model, x, seed=seed, **arguments)
 
 
 def _that_takes_the_size(
@@ -89,8 +95,9 @@ def _that_takes_the_size(
     """
     chosen, family = _that_takes_the_priors(model, default, settings), family_of(model)
     if chosen is default and family.stand_in is not None:
-        stand_in = with_settings(_by_engine(family.stand_in)(), dict(settings))
-        return _OrElse(default, stand_in), x, arguments
+        why = "rows have weights" if arguments.get("weights") is not None else ""
+        why = "rows are read block by block" if type(x) is RowBlocks else why
+        return (_stand_in(model, settings, why) if why else None) or default, x, arguments
     by_size = family.by_size
     if by_size is None or chosen is not default or isinstance(x, RowBlocks):
         return chosen, x, arguments
@@ -137,26 +144,10 @@ class _Instead:
         return found
 
 
-@dataclass(frozen=True)
-class _OrElse:
-    """The default, or what stands in for it where it takes no weights of rows, where rows are read block by block, or
-    where its locals do not fit into memory; the status says why."""
-
-    default: Any
-    stand_in: Any
-
-    def ask(self, model: Model) -> None:
-        self.default.ask(model)
-
-    def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
-        if isinstance(data, RowBlocks):
-            return _Instead(self.stand_in, "since rows are read block by block").fit(model, data, **arguments)
-        if arguments.get("weights") is not None:
-            return _Instead(self.stand_in, "since rows have weights").fit(model, data, **arguments)
-        try:
-            return self.default.fit(model, data, **arguments)
-        except CapacityError as error:
-            return _Instead(self.stand_in, f"since the default refuses: {error}").fit(model, data, **arguments)
+def _stand_in(model: Model, settings: Mapping[str, Any], why: Exception | str) -> _Instead | None:
+    """What fits in the place of a default that does not suit the data, which the status will say; None: nothing."""
+    name = family_of(model).stand_in
+    return None if name is None else _Instead(with_settings(_by_engine(name)(), dict(settings)), f"since {why}")
 
 
 def _in_its_place(model: Model) -> list[Any]:
@@ -197,7 +188,13 @@ class Default:
         model = require_model(model)
         chosen = self._choose_method(model, None)
         method, data, arguments = _that_takes_the_size(model, chosen, self.settings, data, arguments)
-        return method.fit(model, data, **arguments)
+        try:
+            return method.fit(model, data, **arguments)
+        except CapacityError as error:
+            other = _stand_in(model, self.settings, f"the default refuses: {error}")
+            if other is None:
+                raise
+            return other.fit(model, data, **arguments)
 
     def ask(self, model: Model) -> None:
         self.choose(model).ask(model)

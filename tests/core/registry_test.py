@@ -66,7 +66,7 @@ def test_other_defaults_and_examples_inherit():
     assert engines_of(model) == engines_of(sized(LDA)) and family_of(model).sampler is family_of(sized(LDA)).sampler
     assert methods_for(model) == methods_for(sized(LDA))
     assert float(model.priors["topic"].concentration[0]) == 0.5
-    assert ci.fit(model, torch.ones(3, 4), max_iterations=2, progress=False).bound_name == "vb"
+    assert ci.fit(model, torch.ones(3, 4), max_iterations=2, progress=False).bound_name == "cvb0"
 
 
 def test_a_record_says_what_a_subclass_has(monkeypatch):

@@ -9,14 +9,14 @@ import pytest
 from custom_inference import EM, Fit, VariationalEM, fit
 from custom_inference.core.ended import Ended
 from custom_inference.em.any_prior import AnyPriorEngine
-from custom_inference.families.topics.vb import LdaVB
+from custom_inference.families.topics.cvb0 import LdaCvb0
 from ppl_models import LDA, NOCA
 
 
 @pytest.fixture(scope="module")
 def found():
     example = LDA.example()
-    return fit(example.model, example.data, progress=False)
+    return fit(example.model, example.data, method="vb", progress=False)
 
 
 def test_stages_are_named_in_their_order(found):
@@ -50,7 +50,7 @@ def test_engines_under_any_prior_hold_the_engine():
 
 
 def test_from_fit_to_the_m_step_it_is_a_straight_line(monkeypatch):
-    depths, original, example = [], LdaVB.m_step, LDA.example()
+    depths, original, example = [], LdaCvb0.m_step, LDA.example()
 
     def counted(*arguments):
         frame, depth = sys._getframe(1), 0
@@ -60,7 +60,7 @@ def test_from_fit_to_the_m_step_it_is_a_straight_line(monkeypatch):
         depths.append(depth)
         return original(*arguments)
 
-    monkeypatch.setattr(LdaVB, "m_step", counted)
+    monkeypatch.setattr(LdaCvb0, "m_step", counted)
     fit(example.model, example.data, progress=False)
     assert depths[-1] <= 7 and max(depths) <= 9, depths
     depths.clear()

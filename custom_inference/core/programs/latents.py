@@ -76,7 +76,9 @@ class Latent:
         return (value.long() if self.integer else value).movedim(code.ndim - 2, self.row_axis)
 
     def encode(self, value: Tensor, like: Tensor) -> Tensor:
-        """Codes (..., N, w) of the program's values, with the type of ``like``."""
+        """Codes (..., N, w) of the program's values, with the type of ``like``; of values without an axis of rows those
+        of one row."""
+        value = value.unsqueeze(0) if value.ndim == len(self.shape) else value
         leading = value.ndim - 1 - len(self.shape)
         value = value.movedim(self.row_axis, leading)
         if self.places is not None:

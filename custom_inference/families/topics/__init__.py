@@ -79,9 +79,13 @@ _ADMIXTURE: dict[str, Any] = {
 _BAYESIAN = {**_POINT_TOPICS, "vb": LdaVB, "cvb0": LdaCvb0}
 #: Held-out documents gain nothing from iterations that gain less than a hundredth of a nat a document. "learned": with
 #: the concentrations of both priors.
-_COLLAPSED = {
-    "cvb0": partial(VariationalEM, guide=CollapsedVariationalBayes(), tolerance=0.01),
-    "learned": partial(CollapsedGibbs, learn=True),
+_WITH_PRIORS: dict[str, Any] = {
+    **_ADMIXTURE,
+    "methods": {
+        "cvb0": partial(VariationalEM, guide=CollapsedVariationalBayes(), tolerance=0.01),
+        "learned": partial(CollapsedGibbs, learn=True),
+        **_ADMIXTURE["methods"],
+    },
 }
 
 #: Under a prior of the proportions that is no Dirichlet.
@@ -102,7 +106,7 @@ FAMILIES = (
             stand_in="vb",
             sampler=LdaSampler,
             otherwise=Family(model=model, **_LAPLACE),
-            **_ADMIXTURE | {"methods": {**_COLLAPSED, "tempered": TemperedEM}},
+            **_WITH_PRIORS,
         )
         for model in (LDA, MultinomialPCA)
     ),

@@ -17,7 +17,7 @@ from ppl_models import CVQ, LDA, MODELS, NOCA, Data, GaussianPCA, MethodError, M
 from tests.support.cases import ROWS
 
 #: Rows of every model's example that are looked at, and what that may cost.
-FEW, SMALL = 5, Budget(error=0.1, seconds=2.0, chains=24)
+FEW, SMALL = 5, Budget(error=0.1, seconds=6.0, chains=24)
 #: Programs without moves: latents with an atom; states of tokens, and of experts, summed out within.
 WITHOUT = ("rtm", "spike_gamma_poisson", "multinomial_regression_lda")
 #: Models of which a classification has a likelihood of its own draw long chains.

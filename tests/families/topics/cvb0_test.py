@@ -6,12 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from custom_inference import Fit, VariationalEM, compare
+from custom_inference import Fit, VariationalEM, compare, fit
 from custom_inference.core.registry import engine_for
 from custom_inference.families.topics import cvb0, kernels
 from custom_inference.families.topics.cvb0 import LdaCvb0, TopicCounts
 from custom_inference.families.topics.dirichlet import LdaDirichlet
-from ppl_models import LDA, PLSA, CapacityError, Data, MethodError, MultinomialPCA
+from ppl_models import LDA, PLSA, CapacityError, Data, MethodError, MultinomialPCA, RowBlocks
 from tests.references import _collapsed, _topics
 
 pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")]
@@ -159,8 +159,8 @@ def test_fits_find_the_topics_of_a_generated_corpus(tmp_path):
     model = LDA(num_topics=6, vocabulary_size=60).with_concentration(alpha=0.2, gamma=0.05)
     fits = [VariationalEM(guide="cvb0").fit(model, x, seed=seed, progress=False) for seed in range(3)]
     unit = topic / np.linalg.norm(topic, axis=1, keepdims=True)
-    for fit in fits:
-        found = fit.params["topic"].numpy()
+    for one in fits:
+        found = one.params["topic"].numpy()
         cosine = (found / np.linalg.norm(found, axis=1, keepdims=True)) @ unit.T
         assert (cosine.max(0) > 0.97).all()
         assert fit.bound_name == "cvb0"
@@ -222,3 +222,33 @@ def test_what_does_not_fit_or_apply_is_refused():
     with pytest.raises(MethodError, match="cvb0"):
         engine_for(PLSA(num_topics=2, vocabulary_size=7), "cvb0")
     assert "cvb0" not in VariationalEM(guide="cvb0").fit(model, x, progress=False).bounds
+
+
+def test_it_is_the_default_where_documents_are_at_hand():
+    """Variational Bayes stands in where rows have weights, are read block by block, or leave no memory."""
+    example = LDA.example()
+    x, settings = example.data.x, {"progress": False, "search": None, "max_iterations": 3}
+    found = fit(example.model, x, **settings)
+    assert found.bound_name == "cvb0" and "VariationalEM" not in found.status
+    weighted = fit(example.model, x, weights=np.ones(40), **settings)
+    assert weighted.bound_name == "vb" and weighted.status.endswith("by VariationalEM(vb), since rows have weights")
+    blocks = fit(example.model, RowBlocks.of(x, 20), **settings)
+    assert blocks.bound_name == "vb" and blocks.status.endswith("since rows are read block by block")
+
+
+def test_without_memory_for_it_variational_bayes_fits(monkeypatch):
+    example = LDA.example()
+
+    def refuse(engine, model, rows):
+        raise CapacityError("no room")
+
+    monkeypatch.setattr(LdaCvb0, "check", refuse)
+    found = fit(example.model, example.data, search=None, max_iterations=3, progress=False)
+    assert found.bound_name == "vb" and found.status.endswith("since the default refuses: no room")
+
+
+def test_learned_concentrations_are_those_of_the_fitted_model():
+    example = LDA.example()
+    found = fit(example.model, example.data, method="learned", chains=1, warmup=30, num_samples=2, progress=False)
+    learned = found.model.priors["topic_proportion"].concentration
+    assert len(learned) == 3 and not torch.allclose(learned, torch.full((3,), 0.1, dtype=learned.dtype))

@@ -153,9 +153,9 @@ def test_learning_what_cannot_be_learned_is_refused():
         VariationalBayes(learn="gamma").engine(MixtureOfBernoullis(num_components=2, num_features=4))
 
 
-def test_default_fit_is_vb_with_posteriors_of_the_topics():
+def test_fits_have_posteriors_of_the_topics():
     example = LDA.example()
-    fit = ci.fit(example.model, example.data, progress=False)
+    fit = ci.fit(example.model, example.data, method="vb", progress=False)
     assert (fit.bound_name, fit.method_name) == ("vb", "VariationalEM(vb)")
     q = fit.global_posterior["topic"]
     assert torch.allclose(q.mean, fit.params["topic"])
