@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks._freshness import commit, digest, models_of
 from ppl_models.data.atomic import write_text
 
 RESULTS = Path(__file__).parent / "results"
@@ -30,7 +31,8 @@ QUICK = RESULTS / "quick"
 class Table:
     """A titled table with a note above it, and figures (file names beside the report) below it.
 
-    measured: when; filled in by the first report that the table is written to, and kept where it is written again.
+    measured, commit, engines: when, at which commit, and the digest of every model's code (``_freshness``); filled in
+        by the first report that the table is written to, and kept where it is written again.
     """
 
     title: str
@@ -39,10 +41,13 @@ class Table:
     note: str = ""
     figures: Sequence[str] = ()
     measured: str = ""
+    commit: str = ""
+    engines: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         lines = [dict(zip(self.columns, row, strict=True)) for row in self.rows]
         beside = {"figures": list(self.figures), "measured": self.measured}
+        beside |= {"commit": self.commit, "engines": self.engines}
         return {"title": self.title, "note": self.note, "rows": lines, **beside}
 
     @classmethod
@@ -68,6 +73,7 @@ def environment() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "command": _command(),
+        "commit": commit(),
     }
 
 
@@ -78,6 +84,13 @@ def _command() -> str:
     if not script.is_relative_to(root):
         return " ".join(["python", script.name, *arguments])
     return " ".join(["python -m", ".".join(script.relative_to(root).with_suffix("").parts), *arguments])
+
+
+def _engines() -> dict[str, str]:
+    """The digest of each model that this process' command measures."""
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    name = "" if spec is None else str(spec.name)
+    return {model: digest(model) for model in models_of(name)} if name.startswith("benchmarks.") else {}
 
 
 def _named(option: str, argument: str) -> str:
@@ -134,13 +147,16 @@ def write_report(
     """Write ``name``.md and ``name``.json into ``folder`` and return the path of the former."""
     folder.mkdir(parents=True, exist_ok=True)
     stamp = {**environment(), **(meta or {})}
+    engines = _engines()
     for table in tables:
-        table.measured = table.measured or stamp["date"]
+        if not table.measured:
+            table.measured, table.commit = stamp["date"], stamp["commit"]
+            table.engines = table.engines or engines
     versions = ", ".join(f"{package} {version}" for package, version in stamp["versions"].items())
     extra = "".join(f"\n{key}: {cell(value)}  " for key, value in (meta or {}).items())
     head = (
         f"# {title}\n\n`{stamp['command']}`  \n{stamp['date']}; {versions}; "
-        f"{stamp['cores']} cores, {stamp['threads']} thread(s)  {extra}"
+        f"{stamp['cores']} cores, {stamp['threads']} thread(s); commit {stamp['commit']}  {extra}"
     )
     parts = [head, *([intro] if intro else []), *(_section(table, stamp["date"]) for table in tables)]
     path = folder / f"{name}.md"

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from benchmarks._report import cell
+
+_ENTRY = re.compile(r"\{([^\[{}]+)\[([^\]]+)\]\[([^\]]+)\](?::([^}]+))?\}")
 
 
 @dataclass(frozen=True)
 class Item:
     """A figure or table of a source.
 
-    ours: what is found here, with entries of the report as :mod:`benchmarks._headlines` has them. rules: the claims in
+    ours: what is found here, with entries of the report as :func:`filled` looks them up. rules: the claims in
     words that numbers of the report decide, each with a function of them. Without rules there is a picture or a list to
     look at. figures: beside the report. run: how it is made, where no report has it.
     """
@@ -81,3 +83,37 @@ def number(value: Any) -> float:
     if found is None:
         raise LookupError(f"no number in {value!r}")
     return float(found[0])
+
+
+# ----- entries of reports ----------------------------------------------------------------------------------------
+
+
+def filled(text: str, report: Mapping[str, Any]) -> str:
+    """``text`` with the entries of a report that it names; a LookupError says which entry is not there.
+
+    ``{beginning of a table's title[cells of the row][column]}`` is an entry of a table. The cells, one or more with ";"
+    between, have to name one row; "*" is all rows. After ":" comes a format, or "median", which is the second of "min /
+    median / max".
+    """
+    return _ENTRY.sub(lambda found: _entry(report, *found.groups()), text)
+
+
+def _entry(report: Mapping[str, Any], title: str, cells: str, column: str, form: str | None) -> str:
+    tables = [table for table in report["tables"] if table["title"].startswith(title)]
+    if not tables:
+        raise LookupError(f"no table {title!r}; there are {[table['title'] for table in report['tables']]}")
+    rows = tables[0]["rows"]
+    if cells != "*":
+        wanted = {text.strip() for text in cells.split(";")}
+        rows = [row for row in rows if wanted <= set(map(cell, row.values()))]
+        if len(rows) != 1:
+            raise LookupError(f"{len(rows)} rows with {sorted(wanted)} in {title!r}, expected one")
+    if column not in rows[0]:
+        raise LookupError(f"no column {column!r} in {title!r}; there are {list(rows[0])}")
+    return ", ".join(_formatted(row[column], form) for row in rows)
+
+
+def _formatted(value: Any, form: str | None) -> str:
+    if form == "median":
+        return value.split(" / ")[1]
+    return format(value, form) if form else cell(value)

@@ -1,22 +1,20 @@
-"""Writes the two blocks of README.md that are not typed by hand: the table of models, and the headlines of the results.
+"""Writes the two blocks of README.md that are not typed by hand: the table of models, and that of models beside peers.
 
     python -m benchmarks.readme_results           # brings README.md up to date
     python -m benchmarks.readme_results --check   # exit code 1 where it is not
 
-Figures come from benchmarks/results/*.json alone. The pages in docs/results quote whole tables of the same files.
+Figures come from benchmarks/results/peers.json alone, of rows that are fresh (``benchmarks.stale``). The pages in
+docs/results quote whole tables of all reports.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from benchmarks._headlines import HEADLINES, Headline
-from benchmarks._report import RESULTS, cell, markdown_table
+from benchmarks._report import markdown_table, read_tables
+from benchmarks.stale import is_fresh
 from ppl_models import IRM, MODELS
 from ppl_models.kinds.ratings import RatingModel
 
@@ -30,19 +28,33 @@ _GROUPS = {
     "graphs": ("graph", "digraph", "multigraph"),
 }
 
-#: The reports of which the README has a line; the page on what is measured has them all.
+#: Rows of the report on peers that README.md has, by their lines; the page on what is measured has all.
 _FIRST = (
-    "noca_recovery",
-    "cvq_bars",
-    "aspect_speed",
-    "topics_speed",
-    "ratings",
-    "polblogs",
-    "overlapping",
-    "calibration",
+    "NOCA(",
+    "CVQ(",
+    "AspectBernoulli(",
+    "fit(LDA(num_topics=20), x)",
+    "method='learned'",
+    "CTM(",
+    "HDP(",
+    "SupervisedLDA(",
+    "PoissonPCA(",
+    "MixtureOfBernoullis(",
+    "PMF(num_components=10), ratings)",
+    "DegreeCorrectedSBM(",
+    "MMSB(",
+    "RTM(",
+    "RBM(",
 )
-
-_ENTRY = re.compile(r"\{([^\[{}]+)\[([^\]]+)\]\[([^\]]+)\](?::([^}]+))?\}")
+_COLUMNS = {
+    "lines": "lines",
+    "on what": "score",
+    "score": "this suite",
+    "theirs": "beside it",
+    "CPU s": "CPU s",
+    "theirs: CPU s": "beside it, CPU s",
+    "peer": "what is beside it",
+}
 
 
 # ----- models -----------------------------------------------------------------------------------------------------
@@ -64,45 +76,11 @@ def models_block() -> str:
 
 
 def results_block() -> str:
-    """The headlines of a few reports, each with a link."""
-    return headlines([each for each in HEADLINES if each.report in _FIRST], "benchmarks/results")
-
-
-def headlines(chosen: Sequence[Headline], reports: str) -> str:
-    """A table of headlines, with links to the reports in the folder ``reports``."""
-    return markdown_table(["", "this suite", "beside it", ""], [_line(each, reports) for each in chosen])
-
-
-def _line(headline: Headline, reports: str) -> list[str]:
-    report = json.loads((RESULTS / f"{headline.report}.json").read_text("utf-8"))
-    figures = [filled(text, report) for text in (headline.here, headline.beside)]
-    return [headline.question, *figures, f"[report]({reports}/{headline.report}.md)"]
-
-
-def filled(text: str, report: Mapping[str, Any]) -> str:
-    """``text`` with the entries of a report that it names; a LookupError says which entry is not there."""
-    return _ENTRY.sub(lambda found: _entry(report, *found.groups()), text)
-
-
-def _entry(report: Mapping[str, Any], title: str, cells: str, column: str, form: str | None) -> str:
-    tables = [table for table in report["tables"] if table["title"].startswith(title)]
-    if not tables:
-        raise LookupError(f"no table {title!r}; there are {[table['title'] for table in report['tables']]}")
-    rows = tables[0]["rows"]
-    if cells != "*":
-        wanted = {text.strip() for text in cells.split(";")}
-        rows = [row for row in rows if wanted <= set(map(cell, row.values()))]
-        if len(rows) != 1:
-            raise LookupError(f"{len(rows)} rows with {sorted(wanted)} in {title!r}, expected one")
-    if column not in rows[0]:
-        raise LookupError(f"no column {column!r} in {title!r}; there are {list(rows[0])}")
-    return ", ".join(_formatted(row[column], form) for row in rows)
-
-
-def _formatted(value: Any, form: str | None) -> str:
-    if form == "median":
-        return value.split(" / ")[1]
-    return format(value, form) if form else cell(value)
+    """The models beside their peers, those of ``_FIRST`` that the code that is there has been measured by."""
+    tables = read_tables("peers").values()
+    rows = [dict(zip(table.columns, row, strict=True)) for table in tables for row in table.rows]
+    fresh = [row for row in rows if any(part in row["lines"] for part in _FIRST) and is_fresh(row)]
+    return markdown_table(list(_COLUMNS.values()), [[row[column] for column in _COLUMNS] for row in fresh])
 
 
 # ----- README -----------------------------------------------------------------------------------------------------

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks._report import RESULTS, Table, write_report
-from benchmarks._reproductions import Item, Numbers
+from benchmarks._reproductions import Item, Numbers, filled
 from benchmarks._reproductions_book import BOOK
 from benchmarks._reproductions_papers import PAPERS
-from benchmarks.readme_results import filled
 
 VERDICTS = ("yes", "in part", "no", "to look at", "not measured")
 

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from benchmarks import readme_results
+from benchmarks._reproductions import filled
 from custom_inference.faces.command_line import output
 from custom_inference.faces.command_line.app import app
 from ppl_models import DataWarning
@@ -121,14 +122,14 @@ def test_figures_are_looked_up_and_those_that_are_not_there_are_refused():
     rows = [{"set": "A", "found": 7, "CPU s": "1 / 2 / 3"}, {"set": "B", "found": 7.25, "CPU s": None}]
     report = {"tables": [{"title": "Fits, all", "rows": rows}]}
     text = "{Fits[A; 7][CPU s]:median} s, {Fits[B][found]:.1f}, {Fits[*][found]}"
-    assert readme_results.filled(text, report) == "2 s, 7.2, 7, 7.250"
+    assert filled(text, report) == "2 s, 7.2, 7, 7.250"
     for wrong, message in (
         ("{Other[A][found]}", "no table 'Other'.*Fits, all"),
         ("{Fits[C][found]}", "0 rows with .'C'."),
         ("{Fits[A][lost]}", "no column 'lost'.*found"),
     ):
         with pytest.raises(LookupError, match=message):
-            readme_results.filled(wrong, report)
+            filled(wrong, report)
 
 
 def test_install_lines_are_those_of_the_makefile():

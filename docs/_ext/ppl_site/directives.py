@@ -6,7 +6,6 @@
 ```{figures} REPORT           a table of benchmarks/results/REPORT.json
 :table: beginning of its title
 :columns: some | of them
-```{headlines}                a line of what reports found
 ```{reports}                  all reports
 ```{available}                those lines "name: text" of its content whose name is public in custom_inference
 ```{model-picture} NOCA       the graph of a model's program
@@ -142,7 +141,6 @@ def add(app: Any) -> None:
     app.add_directive("models", _table(tables.models_table))
     app.add_directive("methods", _table(tables.applicability_table))
     app.add_directive("method-settings", _table(tables.settings_table))
-    app.add_directive("headlines", _table(tables.headlines_table))
     app.add_directive("reports", _table(tables.reports_table))
     app.add_directive("figures", Figures)
     app.add_directive("available", Available)

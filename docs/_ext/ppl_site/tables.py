@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import custom_inference
-from benchmarks._headlines import HEADLINES
 from benchmarks._report import RESULTS, markdown_table
-from benchmarks.readme_results import headlines
+from benchmarks.stale import stale
 from custom_inference.core.registry import presentation_of
 from custom_inference.methods import default_method, every_method, methods_for
 from ppl_models import MODELS, Model
@@ -148,15 +147,12 @@ def reports(folder: Path = RESULTS) -> list[tuple[str, dict[str, Any]]]:
     return [(path.stem, json.loads(path.read_text("utf-8"))) for path in sorted(folder.glob("*.json"))]
 
 
-def headlines_table() -> str:
-    """What each report found, in a line."""
-    return headlines(HEADLINES, "/project/results")
-
-
 def reports_table(folder: Path = RESULTS) -> str:
-    """Every report, when it was measured, and the command that wrote it."""
+    """Every report, when it was measured, whether the code that it measures has changed, and the command that wrote it."""
+    old = {one.report for one in stale(folder)}
     rows = [
-        [f"[{content['title']}](/project/results/{name}.md)", content.get("date", "undated"), f"`{content['command']}`"]
+        [f"[{content['title']}](/project/results/{name}.md)", content.get("date", "undated"),
+         "has changed" if name in old else "as it is", f"`{content['command']}`"]
         for name, content in reports(folder)
-    ]
-    return markdown_table(["report", "measured", "command"], rows)
+    ]  # fmt: skip
+    return markdown_table(["report", "measured", "the code since", "command"], rows)

@@ -163,10 +163,10 @@ def test_fits_find_the_topics_of_a_generated_corpus(tmp_path):
         found = one.params["topic"].numpy()
         cosine = (found / np.linalg.norm(found, axis=1, keepdims=True)) @ unit.T
         assert (cosine.max(0) > 0.97).all()
-        assert fit.bound_name == "cvb0"
-        assert "converged" in fit.status
+        assert one.bound_name == "cvb0"
+        assert "converged" in one.status
         # The trace is not monotone by theory; a fit must end near its best all the same.
-        assert fit.elbo[-1] > fit.elbo.max() - 1e-3 * len(x)
+        assert one.elbo[-1] > one.elbo.max() - 1e-3 * len(x)
     assert float(fits[0].elbo[-1]) == pytest.approx(float(fits[1].elbo[-1]), abs=0.01 * len(x))
     again = VariationalEM(guide="cvb0").fit(model, x, seed=0, progress=False)
     assert torch.equal(again.params["topic"], fits[0].params["topic"])
