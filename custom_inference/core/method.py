@@ -16,8 +16,10 @@ from torch import Tensor
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.local_inference import Local
 from custom_inference.core.programs.checked import check_program
+from custom_inference.core.registry import family_of
 from custom_inference.core.settings import require_whole
 from custom_inference.core.stages import Stage, Stages
+from custom_inference.core.threads import HeldLibraries
 from ppl_models import Data, DataError, MethodError, Model, ModelError
 from ppl_models.core.errors import a_value_of, own_cause
 from ppl_models.core.model import require_model
@@ -169,7 +171,7 @@ class Method(abc.ABC):
                     call = replace(call, weights=weights_of_rows(weights, checked))
                 counted: Any = {} if weights is None else {"weights": call.weights}
                 model = model.on_scale_of(checked, like=init.model if isinstance(init, Fit) else None, **counted)
-                fit = self._fit(model, checked, call)
+                fit = self._fit_in_threads(model, checked, call)
         except ValueError as error:
             own = own_cause(error)
             if own is None:
@@ -185,6 +187,16 @@ class Method(abc.ABC):
             torch.set_default_dtype(default_dtype)
         _add_stage(fit, time.perf_counter() - begin)
         return fit
+
+    def _fit_in_threads(self, model: Model, data: Data, call: Call) -> Fit:
+        """Fit; where the family divides the work among threads, without those of libraries."""
+        if not family_of(model).own_threads:
+            return self._fit(model, data, call)
+        HeldLibraries.hold()
+        try:
+            return self._fit(model, data, call)
+        finally:
+            HeldLibraries.release()
 
     def _require_taken(self, model: Model, init: Fit | Mapping[str, Tensor] | None, *, weighted: bool) -> None:
         """Refuse a model, values to start from, or weights, before anything is computed."""

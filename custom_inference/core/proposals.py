@@ -45,7 +45,8 @@ class Proposals:
         return self.engine.initial(model, rows, generator)
 
     def random_starts(self, num_rows: int) -> int:
-        """How many random starts the default search makes beside the informed ones; at least one."""
+        """How many random starts the default search makes beside the informed ones; one or more, unless the
+        informed ones have random ones among them."""
         return max(1, min(MOST_RANDOM, self.random_rows // num_rows))
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:

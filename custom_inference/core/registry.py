@@ -70,6 +70,7 @@ class Family:
         ``reads_queries``, (fit, query, ...) with what ``Fit.predict`` is given, as it is.
     partition: (model, data, seed) -> blocks (N,) of a graph's nodes that are likely whatever the globals are, which
         generic methods start from; that of ``GraphModel`` serves all models of graphs.
+    own_threads: whether fits divide their work among threads themselves (``core.threads``), libraries having one each.
     tokens: (fit, data) -> a frame of what the fit says of every token, for ``Fit.tokens``.
     otherwise: the record that serves instead where the prior of the main latent is no Dirichlet, which the engines and
         the sampler of this one need, with this one's presentation; None: they take any.
@@ -96,6 +97,7 @@ class Family:
     predict: Callable[..., Any] | None = None
     reads_queries: bool = False
     partition: Callable[[GraphModel, Data, int], NDArray[np.int64]] | None = None
+    own_threads: bool = False
     tokens: Callable[..., Any] | None = None
     otherwise: Family | None = None
 

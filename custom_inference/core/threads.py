@@ -3,11 +3,16 @@
 Compiled loops run without the interpreter's lock, so that threads share the processors. What is divided is cut into
 parts that depend on the data alone: each has its own random numbers, and sums over parts are taken in their order.
 ``torch.set_num_threads`` says how many threads there are.
+
+What libraries divide by themselves is cut by the number of threads, so that sums are rounded otherwise; and threads
+that wait for the next small product hold a processor. Where fits divide their work here, libraries therefore have one
+thread each meanwhile (``HeldLibraries``).
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
@@ -15,6 +20,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import ThreadpoolController
 
 Part = TypeVar("Part")
 Value = TypeVar("Value")
@@ -23,13 +29,54 @@ Value = TypeVar("Value")
 MOST_SHARDS = 4
 
 
+class HeldLibraries:
+    """Linear algebra and torch have one thread between ``hold`` and ``release``, and ``map_in_threads`` theirs.
+
+    Fits that run at the same time share what is held: the first holds, the last releases.
+    """
+
+    _lock, _fits, _threads, _limit = threading.Lock(), 0, 1, None
+
+    @classmethod
+    def hold(cls) -> None:
+        with cls._lock:
+            if not cls._fits:
+                cls._threads = torch.get_num_threads()
+                cls._limit = ThreadpoolController().limit(limits=1)
+                torch.set_num_threads(1)
+            cls._fits += 1
+
+    @classmethod
+    def release(cls) -> None:
+        with cls._lock:
+            cls._fits -= 1
+            if not cls._fits and cls._limit is not None:
+                cls._limit.restore_original_limits()
+                torch.set_num_threads(cls._threads)
+
+    @classmethod
+    def count_threads(cls) -> int:
+        """Return the number of threads that work is divided among."""
+        return cls._threads if cls._fits else torch.get_num_threads()
+
+
+#: Whether the present thread shares the work of others, and divides no further.
+_shares = threading.local()
+
+
+def make_pool(number: int) -> ThreadPoolExecutor:
+    """Return so many threads; where they are several, none of them divides its work further."""
+    return ThreadPoolExecutor(number, initializer=setattr, initargs=(_shares, "work", number > 1))
+
+
 def map_in_threads(work: Callable[[Part], Value], parts: Iterable[Part], threads: int | None = None) -> list[Value]:
     """Return what ``work`` makes of each part, in their order. threads: at most so many; by default torch's number."""
     given = list(parts)
-    number = min(torch.get_num_threads() if threads is None else threads, len(given))
-    if number <= 1:
+    most = HeldLibraries.count_threads() if threads is None else threads
+    number = min(most, len(given))
+    if number <= 1 or getattr(_shares, "work", False):
         return [work(part) for part in given]
-    with ThreadPoolExecutor(number) as pool:
+    with make_pool(number) as pool:
         return list(pool.map(work, given))
 
 

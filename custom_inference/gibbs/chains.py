@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 
 from custom_inference.core.align import Alignment, match_components
 from custom_inference.core.progress import Progress
+from custom_inference.core.threads import HeldLibraries, make_pool
 from custom_inference.gibbs.protocol import Chain, Params, Sampler
 from ppl_models import Model
 
@@ -178,10 +179,10 @@ def _rename_indicators(indicators: Tensor, order: Tensor) -> Tensor:
 def run_chains(records: list[Record], *, label: str, progress: bool) -> bool:
     """Runs all chains; whether Ctrl-C cut them short: the records then hold what there was."""
     settings, ended = records[0].settings, threading.Event()
-    threads = min(settings.threads or torch.get_num_threads(), len(records))
+    threads = min(settings.threads or HeldLibraries.count_threads(), len(records))
     interrupted = False
     running: list[Future[None]] = []
-    with ThreadPoolExecutor(threads) as pool, Progress(len(records) * settings.sweeps, label, enabled=progress) as bar:
+    with make_pool(threads) as pool, Progress(len(records) * settings.sweeps, label, enabled=progress) as bar:
         try:
             # Inside: a chain that was submitted must hear of an interrupt that comes before the next one is.
             for record in records:

@@ -1,5 +1,5 @@
-"""What tables show beside their figures is what gives them: three rows are pasted, at random; what is a default, and what
-is older than a change."""
+"""What tables show beside their figures gives them: three rows are pasted, at random; what is a default, and what is
+older than a change."""
 
 import json
 import random

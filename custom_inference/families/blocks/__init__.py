@@ -72,6 +72,7 @@ FAMILIES = (
             },
             default=lambda model, _: "bethe" if propagates(model) else "vb",
             sampler=BlockSampler,
+            own_threads=True,
             chains=block_chains,
             presentation=replace(_PRESENTATION, value=value),
         )
@@ -89,6 +90,7 @@ FAMILIES = (
         stages=("a partition of high integrated likelihood, without the features",),
         default="mean_field",
         chains=covariate_chains,
+        own_threads=True,
         presentation=replace(_PRESENTATION, value="weight", labels=_covariate_labels),
     ),
 )

@@ -83,16 +83,16 @@ def propagate_beliefs(
     tolerance: float = _TOLERANCE,
 ) -> Propagated:
     """Sweeps until no belief changes by more than ``tolerance``, ``beliefs`` in place."""
-    from custom_inference.families.blocks.bethe_kernels import pair_sums, propagate
+    from custom_inference.families.blocks.bethe_sweeps import run_sweeps, sum_pairs
 
     made, weights = factors_of(at, rows, temperature), at.weights
     pairs, links = rows.pairs, rows.links
     if made.whole:  # then pairs with an edge have hidden dyads too
         pairs = pairs._replace(hidden_start=links.hidden_start, hidden_node=links.hidden_node)
-    nodes = propagate(pairs, made, np.ascontiguousarray(weights.ends), beliefs, sweeps, tolerance)
+    ends = np.ascontiguousarray(weights.ends)
+    nodes = run_sweeps(pairs, made, ends, beliefs, sweeps, tolerance)
     belief = beliefs.belief
-    ahead, behind = np.zeros_like(made.table), np.zeros_like(made.table)
-    edges = pair_sums(pairs, made.table, beliefs, ahead, behind)
+    edges, ahead, behind = sum_pairs(pairs, made, beliefs)
     joint, apart = ahead.transpose(0, 2, 1), behind.transpose(0, 2, 1)
     number = joint.sum((1, 2))
     met = _between(rows, pairs.counts, joint) + np.diag(rows.loops @ belief)
@@ -135,11 +135,17 @@ class SbmBethe(SbmMeanField):
         """Sweeps from where the messages are; from those that the state's division suggests; from the better one of
         random ones and some divisions."""
         at = self.compute_expectations(model, state, rows)
-        beliefs = _previous_beliefs(state, rows, warm) or _cold(at, rows, generator)
+        beliefs = previous_beliefs(state, rows, warm) or _cold(at, rows, generator)
+        return self.sweep(at, rows, beliefs, temperature)
+
+    def sweep(self, at: BlockExpectations, rows: SbmRows, beliefs: Beliefs, temperature: float = 1.0) -> EStep:
+        """Sweep, and return the E step, whose messages are those of ``beliefs``, changed in place."""
         found = propagate_beliefs(at, rows, beliefs, self.sweeps, temperature)
         statistics = {name: torch.as_tensor(value) for name, value in found.counts._asdict().items()}
-        locals_ = {RESPONSIBILITY: beliefs.belief, MESSAGE: beliefs.message}
-        kept = {name: torch.as_tensor(value).to(rows.like) for name, value in locals_.items()}
+        # Messages stay in double precision, that of the sweeps: of large graphs a copy costs much of a sweep.
+        kept = {
+            RESPONSIBILITY: torch.as_tensor(beliefs.belief).to(rows.like), MESSAGE: torch.as_tensor(beliefs.message)
+        }  # fmt: skip
         return EStep(statistics, kept, torch.tensor([found.log_z], dtype=torch.float64))
 
     def m_step(self, model: BlockModel, state: PointsWithLocals | Params, step: EStep, rows: SbmRows) -> Any:
@@ -151,7 +157,8 @@ class SbmBethe(SbmMeanField):
         return PointsWithLocals(params, e_step().locals)
 
 
-def _previous_beliefs(state: PointsWithLocals | Params, rows: SbmRows, warm: Warm) -> Beliefs | None:
+def previous_beliefs(state: PointsWithLocals | Params, rows: SbmRows, warm: Warm = None) -> Beliefs | None:
+    """Return a copy of the beliefs and messages of a state; None where it has not even a division of the nodes."""
     locals_ = warm or PointsWithLocals.from_any(state).locals
     if MESSAGE in locals_:
         message, belief = (locals_[name].double().numpy() for name in (MESSAGE, RESPONSIBILITY))

@@ -15,11 +15,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch.nn.functional import one_hot
 
 from custom_inference.core.states import PointsWithLocals
-from custom_inference.families.blocks.bethe import MESSAGE, propagate_beliefs, random_beliefs
+from custom_inference.core.threads import map_in_threads
+from custom_inference.families.blocks.bethe import MESSAGE, previous_beliefs, propagate_beliefs, random_beliefs
+from custom_inference.families.blocks.evidence import unsure
 from custom_inference.families.blocks.likelihoods import likelihood_of, partition_likelihood
+from custom_inference.families.blocks.mean_field import division_of
 from custom_inference.families.blocks.partitions import cluster_rows, propose_labels, spectral_labels
 from custom_inference.families.blocks.propose import BlockProposals, seed_of
 from custom_inference.families.blocks.rows import Floats, SbmRows, Whole
@@ -34,6 +38,8 @@ _SURE = 0.9
 #: Rates within blocks over rates between them that random messages start under, and sweeps under them, which end where
 #: no belief moves by more.
 _RATIOS, _SWEEPS, _CLOSE = (10.0, 0.1), 20, 0.02
+#: States are sure of their nodes where this share is not at most, and alike where blocks share so much.
+_DOUBTFUL, _ALIKE = 0.05, 0.9
 #: Two starts within so many nats have found the same.
 _SAME = 1.0
 #: Degrees are no Poisson counts of one mean where their variance over it is above 1 by so many standard errors.
@@ -44,6 +50,9 @@ _RANDOM, _MORE_RANDOM = 3, 8
 _AFFORDED = 10**5
 #: Below so many nodes all eigenvectors are computed at once.
 _DENSE = 300
+#: Above so many nodes in single precision, and without eigenvalues that take more than so many restarts: those that say
+#: something lie apart from the others, and of one sign there often are none.
+_LARGE, _RESTARTS = 20_000, 10
 
 
 class Learned(NamedTuple):
@@ -74,13 +83,15 @@ class BetheProposals(BlockProposals):
         needed = 4 if varied else 2
         found: list[Learned] = []
         for state in self._starts(model, rows, seed, varied):
+            if not varied and found and same_clear_division(found[0].state, state):
+                break  # where rounds would only lead to the same
             found.append(self.run_rounds(model, rows, state))
             found.sort(key=lambda one: -one.value)
             if len(found) >= needed and found[0].value - found[1].value < _SAME:
                 break
         first = found[0]
         rivals = [one for one in found if first.value - _SAME > one.value > first.value - one.left]
-        lasting = first.left > _LEFT or rows.edges.nnz * blocks < _CHEAP
+        lasting = first.left > max(_LEFT, self.tolerance * len(rows)) or rows.edges.nnz * blocks < _CHEAP
         onwards = ([first] if lasting else []) + rivals[: _RIVALS[varied]]
         longer = [self.run_rounds(model, rows, one.state, _MORE[varied], _LESS) for one in onwards]
         return max([first, *longer], key=lambda one: one.value).state
@@ -127,9 +138,10 @@ class BetheProposals(BlockProposals):
         self, model: BlockModel, rows: SbmRows, state: PointsWithLocals, rounds: int = _ROUNDS, gain: float = _GAIN
     ) -> Learned:
         """After rounds of one sweep and an M step."""
+        beliefs: Any = previous_beliefs(state, rows)  # of these rounds alone: copies cost as much as half a sweep
         value, moved, earlier = -np.inf, np.inf, np.inf
         for _ in range(rounds):
-            step = self.engine.e_step(model, state, rows)
+            step = self.engine.sweep(self.engine.compute_expectations(model, state, rows), rows, beliefs)
             before, value = value, float(self.engine.objective_at(model, state, step.bound))
             state = self.engine.m_step(model, state, step, rows)
             earlier, moved = moved, abs(value - before)
@@ -141,9 +153,25 @@ class BetheProposals(BlockProposals):
         """One, of several tries."""
         return 1, num_rows
 
+    def random_starts(self, num_rows: int) -> int:
+        """None: random messages and random divisions are among the several tries."""
+        del num_rows
+        return 0
+
     def weigh(self, model: BlockModel, state: PointsWithLocals, rows: SbmRows, objective: float) -> float:
         """log Z has the correlations of neighbours in it."""
         return objective
+
+
+def same_clear_division(first: PointsWithLocals, second: PointsWithLocals) -> bool:
+    """Tell whether two states are sure of nearly all nodes, and have nearly the same nodes in every block."""
+    divisions: Any = [division_of(one) for one in (first, second)]
+    if max(map(unsure, divisions)) > _DOUBTFUL:
+        return False
+    one, other = (one_hot(division.argmax(1), division.shape[1]).double().numpy() for division in divisions)
+    both = one.T @ other
+    at = linear_sum_assignment(-both)
+    return bool((both[at] >= _ALIKE * np.maximum(one.sum(0)[at[0]], other.sum(0)[at[1]])).all())
 
 
 def is_overdispersed(rows: SbmRows) -> bool:
@@ -167,18 +195,26 @@ def hessian_labels(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Whol
 
 def hessian_vectors(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Floats:
     """Compute the eigenvectors of the K lowest eigenvalues over both signs, (N, K)."""
-    from scipy.sparse.linalg import eigsh
+    from scipy.sparse.linalg import ArpackNoConvergence, eigsh
 
     degree, size = np.asarray(rows.edges.sum(1)).ravel(), len(rows)
     radius = np.sqrt(max((degree**2).sum() / max(degree.sum(), 1.0) - 1, 1.0))
-    found = []
-    for r in (radius, -radius):
+
+    def solve(given: tuple[float, Floats]) -> tuple[Floats, Floats]:
+        r, first = given
         # The negative of H(r) without what moves all eigenvalues alike.
         matrix: Any = sp.csr_array(r * rows.edges - sp.diags_array(degree))
         if size <= max(_DENSE, 3 * blocks):
             value, vector = np.linalg.eigh(matrix.toarray())
-        else:
-            value, vector = eigsh(matrix, blocks, which="LA", v0=rng.random(size) - 0.5, tol=1e-3, maxiter=size)  # pyright: ignore[reportArgumentType]
-        found.append((value[-blocks:], vector[:, -blocks:]))
+            return value[-blocks:], vector[:, -blocks:]
+        if size > _LARGE:
+            matrix, first = matrix.astype(np.float32), first.astype(np.float32)
+        settings: Any = {"which": "LA", "v0": first, "tol": 1e-3, "maxiter": _RESTARTS if size > _LARGE else size}
+        try:
+            return eigsh(matrix, blocks, **settings)
+        except ArpackNoConvergence as error:
+            return error.eigenvalues, error.eigenvectors
+
+    found = map_in_threads(solve, [(r, rng.random(size) - 0.5) for r in (radius, -radius)])
     values, vectors = np.concatenate([one[0] for one in found]), np.hstack([one[1] for one in found])
     return vectors[:, np.argsort(-values)[:blocks]]

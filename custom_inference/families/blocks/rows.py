@@ -28,6 +28,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse
+import torch
 from numpy.typing import NDArray
 from scipy.special import gammaln
 
@@ -91,6 +92,11 @@ class SbmRows(GraphRows):
         """Read the graph onto the CPU, wherever it is: the sweeps go node by node, each using what the ones before have
         become."""
         return super().of(model, data.to(device="cpu"))
+
+    def to(self, dtype: torch.dtype) -> Self:
+        """Return these rows: sums over a graph are in double precision whatever the rest is, and are kept."""
+        del dtype
+        return self
 
     @classmethod
     def of_rows(cls, rows: GraphRows) -> SbmRows:

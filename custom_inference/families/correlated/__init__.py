@@ -44,6 +44,7 @@ _RECORD: dict[str, Any] = {
     "methods": {"gibbs": SAMPLED},
     "default": "gibbs",
     "by_size": ByCells("gaussian"),
+    "own_threads": True,
     "presentation": OF_CORRELATED_TOPICS,
 }
 FAMILIES = tuple(Family(model=model, **_RECORD) for model in (CTM, RandomEffectsLDA))

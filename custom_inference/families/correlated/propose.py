@@ -7,11 +7,14 @@ CVB0; the moments of their logarithms start the Gaussian.
 
 from __future__ import annotations
 
+from operator import methodcaller
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from custom_inference.core.engine import Params
+from custom_inference.core.threads import map_in_threads
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.correlated.common import (
     CorrelatedRows,
@@ -63,8 +66,7 @@ def propose_globals(
     runs = [_EmRun(rows, topic, prior) for topic in (*starts, anchor_topics(rows, size, generator) + 1e-4)]
     for left, passes in _ROUNDS:
         runs = sorted(runs, key=lambda run: -run.level)[:left]
-        for run in runs:
-            run.go_on(passes)
+        map_in_threads(methodcaller("go_on", passes), runs)
     best = max(runs, key=lambda run: run.level)
     topic, share = (torch.from_numpy(part).to(rows.like) for part in (best.topic.T.copy(), best.share))
     return with_logits(model, rows, topic, share)

@@ -20,6 +20,7 @@ FAMILIES = (
         stages=dict.fromkeys(("dirichlet", "vb", "cvb0"), ("partitions and overlapping communities in turns",)),
         default=lambda model, _: "cvb0" if table_size(model, model.num_nodes) <= FEASIBLE_UP_TO else "vb",
         sampler=MmsbSampler,
+        own_threads=True,
         chains=pair_chains,
         presentation=Presentation(value="P(edge)", local="membership", share=mean_membership, labels=block_labels),
     ),

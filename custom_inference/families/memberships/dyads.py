@@ -23,11 +23,14 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.process_group import ALONE, Pool
+from custom_inference.core.threads import map_in_threads
 from custom_inference.families.rows.graph import GraphRows, Neighbours
 from ppl_models import MethodError
 
 #: Numbers in the largest temporary.
 _CHUNK = 2**21
+#: Numbers in a block of zeros: few, so that they stay in the processor, and threads have the same to do.
+_ZEROS = 2**18
 #: Rows of a block of zeros, at least.
 _LEAST_ROWS = 16
 
@@ -84,7 +87,7 @@ class Dyads:
     @property
     def blocks(self) -> list[tuple[int, int]]:
         """First and last row of each block of zeros."""
-        rows = max(_LEAST_ROWS, _CHUNK // len(self))
+        rows = max(_LEAST_ROWS, _ZEROS // len(self))
         return [(first, min(first + rows, len(self))) for first in range(0, len(self), rows)]
 
     def mark_nonzeros(self) -> list[Tensor]:
@@ -164,18 +167,25 @@ def zero_sums(dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float =
     """Sum over all zeros, by dense products of blocks of rows; over this process's part of the blocks."""
     left, out, into = share @ table, torch.zeros_like(share), torch.zeros_like(share)
     log_total, weight = (torch.zeros((), dtype=torch.float64, device=share.device) for _ in range(2))
-    for (first, last), marks in dyads.processes.shard(list(zip(dyads.blocks, dyads.mark_nonzeros(), strict=True))):
+
+    def sum_block(given: tuple[tuple[int, int], Tensor]) -> Sums:
+        (first, last), marks = given
         column, size = 0 if dyads.directed else first, last - first
-        z = left[first:last] @ share[column:].mT + rest
+        z = left[first:last] @ share[column:].mT
+        z += rest
         if not dyads.directed:
             z[:, :size].masked_fill_(torch.ones_like(z[:, :size], dtype=torch.bool).tril_(-1), 1.0)
         z.view(-1)[marks] = 1.0
-        log_total = log_total + z.log().sum(dtype=torch.float64)
+        log = z.log().sum(dtype=torch.float64)
         w = z.reciprocal_()
         if not dyads.directed:
             w[:, :size].triu_()
         w.view(-1)[marks] = 0.0
-        weight = weight + w.sum(dtype=torch.float64)
-        out[first:last] += w @ share[column:]
-        into[column:] += w.mT @ share[first:last]
+        return Sums(w @ share[column:], w.mT @ share[first:last], log, w.sum(dtype=torch.float64))
+
+    blocks = dyads.processes.shard(list(zip(dyads.blocks, dyads.mark_nonzeros(), strict=True)))
+    for ((first, last), _), found in zip(blocks, map_in_threads(sum_block, blocks), strict=True):
+        out[first:last] += found.out
+        into[0 if dyads.directed else first :] += found.into
+        log_total, weight = log_total + found.log_total, weight + found.weight
     return Sums(out, into, log_total, weight)

@@ -54,6 +54,7 @@ FAMILIES = tuple(
         stages=_STAGES,
         default="exact",
         sampler=MixtureSampler,
+        own_threads=True,
         presentation=presentation,
     )
     for model, presentation in _PRESENTATIONS.items()

@@ -16,7 +16,7 @@ lower bound on log p(x) with everything integrated out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -28,6 +28,7 @@ from custom_inference.core.engine import EStep, ExactEngine, InitialStep, Object
 from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, DirichletPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import State, values_of
+from custom_inference.core.threads import map_in_threads
 from custom_inference.families.common.tables import without_padding
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.mixtures.common import Density, distant_rows, merge_classes, of_classes, same_classes
@@ -82,15 +83,35 @@ class MixtureExact(Proposals, ExactEngine):
         self, model: Model, state: Any, rows: MixtureRows, warm: Warm = None, *,
         temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, rows, temperature))
-        return EStep(rows.statistics(responsibility), {}, bound)
+        return self._sum_parts(model, state, rows.parts, [None] * len(rows.parts), temperature)
+
+    def _sum_parts(
+        self,
+        model: Model,
+        state: Params | MixturePosteriors,
+        parts: list[MixtureRows],
+        weights: Sequence[Tensor | None],
+        temperature: float,
+    ) -> EStep:
+        """Take the E step in every part of the rows, and sum over them."""
+
+        def solve(part: tuple[MixtureRows, Tensor | None]) -> tuple[dict[str, Tensor], Tensor]:
+            own, weight = part
+            responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, own, temperature))
+            share = responsibility if weight is None else weight.unsqueeze(-1) * responsibility
+            return own.statistics(share), bound
+
+        found = map_in_threads(solve, zip(parts, weights, strict=True))
+        total = dict(found[0][0])
+        for statistics, _ in found[1:]:
+            total = {name: value + statistics[name] for name, value in total.items()}
+        return EStep(total, {}, torch.cat([bound for _, bound in found]))
 
     def e_step_weighted(
         self, model: Any, state: Any, rows: Any, weights: Tensor, warm: Warm = None, *,
         temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, rows, temperature))
-        return EStep(rows.statistics(weights.unsqueeze(-1) * responsibility), {}, bound)
+        return self._sum_parts(model, state, rows.parts, weights.split([*map(len, rows.parts)]), temperature)
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> Any:
         density, size, (counts, observed) = density_of(model), step.statistics["rows"], of_classes(step.statistics)

@@ -26,6 +26,8 @@ from ppl_models.likelihoods import ExponentialFamily
 
 #: Counts of a row that leave its class open at first: longer ones are annealed from there.
 BRIEF = 10.0
+#: Counts of a part of many rows, at least: threads share parts.
+_PART = 2**19
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,20 @@ class MixtureRows(Rows):
         ones = torch.ones(len(column), dtype=data.x.dtype, device=data.x.device)
         counts = _sparse.tensor(crow, column, ones, size=(len(x), sum(categories)))
         return cls(counts, ones.new_zeros(len(x)))
+
+    @cached_property
+    def parts(self) -> list[MixtureRows]:
+        """These rows in parts of about equal size, which threads share; few rows are one part. Dense ones are views."""
+        step = max(1, _PART // self.counts.shape[1])
+        if len(self) < 2 * step:
+            return [self]
+        return [self._slice(first, min(first + step, len(self))) for first in range(0, len(self), step)]
+
+    def _slice(self, first: int, last: int) -> MixtureRows:
+        if _sparse.is_sparse(self.counts):
+            return self.select(torch.arange(first, last, device=self.base.device))
+        own = slice(first, last)
+        return MixtureRows(self.counts[own], self.base[own], None if self.mask is None else self.mask[own])
 
     @property
     def like(self) -> Tensor:

@@ -13,6 +13,7 @@ FAMILIES = (
         model=IRM,
         methods={"search": PartitionSearch, "gibbs": RelationGibbs, "vb": RelationVB, "exact": ExactPartitions},
         alone=True,
+        own_threads=True,
         default=lambda model, _: "exact" if number_of_clusterings(model) <= FEW else "search",
         presentation=Presentation(value="posterior mean of a cell", local="cluster"),
         predict=predict,

@@ -17,6 +17,7 @@ from custom_inference.core.fit import Fit, require_fit_of, require_mapping
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
+from custom_inference.core.threads import map_in_threads
 from custom_inference.families.relations.exact import Posterior, all_partitions
 from custom_inference.families.relations.problem import clusters_of
 from custom_inference.families.relations.result import RelationFit
@@ -26,6 +27,8 @@ from custom_inference.families.relations.variational import Bound, draw_labels, 
 from ppl_models import IRM, Data, MethodError, Model, ModelError, Relations
 from ppl_models.core.errors import unknown_name
 
+#: Chains of draws after a search.
+_CHAINS = 2
 _OBJECTIVE = "log p(x, clusters), all else integrated out"
 
 
@@ -61,8 +64,10 @@ class PartitionSearch(_OfRelations):
 
     starts: random starts, of which the best goes on. rounds: changes of many entities that are tried; by default as
         many as take some seconds.
-    num_samples: draws of the clusters afterwards, by one chain of Gibbs sweeps and split-merge moves from the best
-        ones. Several chains, from elsewhere too: ``RelationGibbs``.
+    num_samples: draws of the clusters afterwards, by two chains of Gibbs sweeps and split-merge moves from the best
+        ones, which make half of them each. Chains from elsewhere too: ``RelationGibbs``.
+
+    Threads share starts, rounds and chains. The result does not depend on how many there are.
     """
 
     starts: int = 2
@@ -85,19 +90,28 @@ class PartitionSearch(_OfRelations):
             begin = _labels(model, call.init)
             rounds = rounds_for(clusters) if self.rounds is None else self.rounds
             found = search(clusters, self.starts, rounds, bar, begin)
-            chain = _Chain(clusters)
+            chains = [_Chain(self._copy(clusters)) for _ in range(0 if found.interrupted else _CHAINS)]
+            draws = -(-self.num_samples // _CHAINS)
             try:
-                chain.run(0, 0 if found.interrupted else self.num_samples, 1, bar)
+                map_in_threads(lambda chain: chain.run(0, draws, 1, bar), chains)
             except KeyboardInterrupt:
-                found = found._replace(interrupted=True)
-            if chain.best[0] > found.log_joint:
-                clusters.take(chain.best[1])
+                chains, found = [], found._replace(interrupted=True)
+            top, labels = max((chain.best for chain in chains), key=lambda one: one[0], default=(-np.inf, found.labels))
+            if top > found.log_joint:
+                clusters.take(labels)
                 found = found._replace(log_joint=settle(clusters, 0, 50), labels=clusters.labels)
         ended = "interrupted after" if found.interrupted else "the best of"
-        drawn = f"; {len(chain.draws)} draws of one chain from there" if chain.draws else ""
+        drawn = f"; {_CHAINS} chains of {draws} draws from there" if chains and draws else ""
         status = f"{ended} {self.starts} starts and {found.rounds} rounds{drawn}"
         how = Ended.INTERRUPTED if found.interrupted else Ended.COMPLETE
-        return _result(model, data, call, self, status, how, clusters, found, [chain])
+        return _result(model, data, call, self, status, how, clusters, found, chains)
+
+    @staticmethod
+    def _copy(clusters: Clusters) -> Clusters:
+        """Return clusters with the same labels and random numbers of their own."""
+        made = clusters.with_seed(int(clusters.generator.integers(2**63)))
+        made.take(clusters.labels)
+        return made
 
 
 @dataclass(frozen=True, kw_only=True)

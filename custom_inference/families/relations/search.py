@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from custom_inference.core.progress import Progress
+from custom_inference.core.threads import map_in_threads
 from custom_inference.families.relations.arrays import Wholes
 from custom_inference.families.relations.state import Clusters
 
@@ -27,8 +28,8 @@ _TEMPERATURE, _RETURN = 2.0, 30
 _CLUSTERS, _ALONE = (10, 30), 60
 #: Rounds of the default: by the cells of entities, many where a round costs nothing; and so many cells in all at most.
 _CELLS, _FEW, _ROUNDS, _WORK, _FEWEST = 30, 8e5, (150, 650), 1.35e7, 20
-#: Rounds beyond which starts have rounds of their own.
-_LONG = 500
+#: Runs of rounds from the best of the starts.
+_RUNS = 2
 #: Differences of log p(x, z) that are rounding.
 _TIE = 1e-9
 
@@ -160,25 +161,45 @@ class _Search:
 def search(clusters: Clusters, starts: int, rounds: int, bar: Progress, begin: Wholes | None = None) -> Found:
     """The best of some starts, and of so many rounds from there.
 
-    Of many rounds half are those of the starts, whose ends are crossed.
+    Half of the rounds are those of the starts, whose ends are crossed; the others those of two runs from the best,
+    which are crossed again. Starts and runs have random numbers of their own, and threads share them.
 
     Leaves ``clusters`` at what was found. Ctrl-C ends it with the best so far.
     """
-    run, ends, interrupted = _Search(clusters, bar), [], False
-    share = rounds // (2 * starts) if rounds > _LONG and starts > 1 else 0
+    seeds = clusters.generator.integers(2**63, size=max(starts, _RUNS)).tolist()
+    runs, interrupted = [_Search(clusters.with_seed(seed), bar) for seed in seeds], False
+    share = rounds // (2 * starts) if starts > 1 else 0
+
+    def run_start(number: int) -> None:
+        run = runs[number]
+        score = run.start(random_start(run.clusters, number) if begin is None or number else begin)
+        run.hop(run.labels, score, share)
+
     try:
-        for number in range(starts):
-            score = run.start(random_start(clusters, number) if begin is None or number else begin)
-            ends.append(run.hop(clusters.labels, score, share)[0] if share else clusters.labels)
-        for labels in ends if share else []:
-            run.cross(run.labels, labels)
-        run.hop(run.labels, run.best, rounds - share * starts)
+        map_in_threads(run_start, range(starts))
+        best = _cross_all(runs[:starts])
+        left, labels, score = rounds - share * starts, best.labels, best.best
+        others = [best, *(run for run in runs if run is not best)][:_RUNS]
+        each = [(run, (left + place) // _RUNS) for place, run in enumerate(others)]
+        map_in_threads(lambda one: one[0].hop(labels, score, one[1]), each)
+        _cross_all(others)
     except KeyboardInterrupt:
-        if not run.trace:
+        if not any(run.trace for run in runs):
             raise
         interrupted = True
-    clusters.take(run.labels)
-    return Found(run.labels, clusters.log_joint(), run.trace, max(0, len(run.trace) - starts), interrupted)
+    best = max(runs, key=lambda run: run.best)
+    clusters.take(best.labels)
+    trace = np.maximum.accumulate(np.concatenate([run.trace for run in runs])).tolist()
+    return Found(best.labels, clusters.log_joint(), trace, max(0, len(trace) - starts), interrupted)
+
+
+def _cross_all(runs: list[_Search]) -> _Search:
+    """Cross the best run with the others; return it."""
+    best = max(runs, key=lambda run: run.best)
+    for run in runs:
+        if run is not best and run.trace:
+            best.cross(best.labels, run.labels)
+    return best
 
 
 def rounds_for(clusters: Clusters) -> int:

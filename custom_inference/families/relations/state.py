@@ -75,6 +75,10 @@ class Clusters:
         self._rng = np.array([self.generator.integers(2**63)], np.uint64)
         self.work = self._empty(np.where(prior.fixed, prior.clusters, 0))
 
+    def with_seed(self, seed: int) -> Clusters:
+        """Return clusters of the same cells, without labels so far."""
+        return Clusters(self.cells, self.prior, seed, self.constant)
+
     @property
     def sizes(self) -> Wholes:
         return np.diff(self.cells.first)

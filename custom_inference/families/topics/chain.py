@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -183,13 +184,19 @@ class LdaChain(Chain):
             given: Any = (tokens.word, self.topic, tokens.start[low : high + 1], alpha[own], first[own], factor, gamma)
             kernels.sweep(*given, *state)
 
+        self._sweep_shards(sweep)
+
+    def _sweep_shards(self, sweep: Callable[..., None]) -> None:
+        """Call ``sweep`` with the documents (first, last) of every shard, and the counts and random numbers
+        that it changes; add up what they changed."""
+
         def sweep_shard(number: int) -> NDArray[np.int32]:
             counts, total = self._word_topic.copy(), self._total.copy()
             sweep(self._shards[number], counts, total, self._random[number])
             return counts
 
         if len(self._shards) == 1 or not self._begun:
-            sweep((0, len(tokens.start) - 1), self._word_topic, self._total, self._rng)
+            sweep((0, len(self.tokens.start) - 1), self._word_topic, self._total, self._rng)
             return
         found = map_in_threads(sweep_shard, range(len(self._shards)))
         self._word_topic *= 1 - len(found)

@@ -148,7 +148,7 @@ def reports(folder: Path = RESULTS) -> list[tuple[str, dict[str, Any]]]:
 
 
 def reports_table(folder: Path = RESULTS) -> str:
-    """Every report, when it was measured, whether the code that it measures has changed, and the command that wrote it."""
+    """Every report, when it was measured, whether what it measures has changed, and the command that wrote it."""
     old = {one.report for one in stale(folder)}
     rows = [
         [f"[{content['title']}](/project/results/{name}.md)", content.get("date", "undated"),

@@ -1,0 +1,156 @@
+"""Default fits with one thread and with two: wall time, CPU time, and that the result is the same.
+
+    python -m benchmarks.speed.threads [--models "LDA;CTM"] [--repeats 3] [--quick]
+
+Writes ``benchmarks/results/threads.{md,json}``; models not measured again keep what the report had. Every fit is
+a process of its own, after a small one of the same kind that compiles. The two take turns; medians of the repeats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks import _processes
+from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from custom_inference import fit
+from ppl_models import CTM, IRM, LDA, MMSB, NOCA, PMF, SBM, MixtureOfBernoullis, relations
+from ppl_models.datasets import overlapping_boxes, sample_mmsb, sample_ratings, sample_sbm
+
+TITLE = "Fits"
+COLUMNS = ("model", "size", "1 thread, s", "2 threads, s", "times faster", "CPU s, 1", "CPU s, 2", "same result")
+THREADS = (1, 2)
+_QUICK = 0.05
+
+
+def _corpus(documents: int, length: int, words: int, topics: int) -> Any:
+    rng = np.random.default_rng(0)
+    topic, share = rng.dirichlet(np.full(words, 0.02), topics), rng.dirichlet(np.full(topics, 0.1), documents)
+    return torch.as_tensor(np.stack([rng.multinomial(length, one @ topic) for one in share])).double().to_sparse_csr()
+
+
+def _lda(share: float) -> Any:
+    model = LDA(num_topics=50, vocabulary_size=8000).with_concentration(alpha=0.1, gamma=0.02)
+    return fit(model, _corpus(int(18_000 * share), 120, 8000, 50), progress=False)
+
+
+def _ctm(share: float) -> Any:
+    return fit(CTM(num_topics=10, vocabulary_size=2000), _corpus(int(4000 * share), 100, 2000, 10), progress=False)
+
+
+def _mmsb(share: float) -> Any:
+    nodes = max(int(3000 * share), 60)
+    drawn = sample_mmsb((np.full((6, 6), 1.0) + 40 * np.eye(6)) / nodes, nodes, directed=False, seed=0)
+    return fit(MMSB(num_blocks=6, num_nodes=nodes, directed=False), drawn.data, progress=False)
+
+
+def _sbm(share: float) -> Any:
+    nodes = max(int(50_000 * share), 200)
+    rate = (np.full((8, 8), 1.0) + 15 * np.eye(8)) * 20 * 8 / 23 / nodes
+    drawn = sample_sbm(rate, nodes, directed=False, seed=0)
+    return fit(SBM(num_blocks=8, num_nodes=nodes, directed=False), drawn.data, progress=False)
+
+
+def _pmf(share: float) -> Any:
+    data = sample_ratings(int(20_000 * share), 2000, 5, density=0.05, seed=0).data
+    return fit(PMF.for_data(data, 10), data, progress=False)
+
+
+def _irm(share: float) -> Any:
+    size, rng = max(int(300 * share), 30), np.random.default_rng(0)
+    label = rng.integers(8, size=size)
+    x = {"likes": (rng.random((size, size)) < rng.beta(0.4, 0.6, (8, 8))[label][:, label]).astype(float)}
+    axes = {"likes": ("person", "person")}
+    data = relations(x, axes)
+    return fit(IRM(types=data.types, relations=axes), data, num_samples=0, progress=False)
+
+
+def _mixture(share: float) -> Any:
+    rng = np.random.default_rng(0)
+    chance = rng.beta(0.5, 0.5, (10, 100))
+    x = (rng.random((int(50_000 * share), 100)) < chance[rng.integers(10, size=int(50_000 * share))]).astype(float)
+    return fit(MixtureOfBernoullis(num_components=10, num_features=100), x, progress=False)
+
+
+def _noca(share: float) -> Any:
+    data = overlapping_boxes(int(3000 * share), seed=0).data
+    return fit(NOCA(num_components=16, num_features=data.num_features), data, progress=False)
+
+
+#: What is fitted, its size in words, and the site whose values are compared.
+FITS: dict[str, tuple[Callable[[float], Any], str, str]] = {
+    "LDA": (_lda, "18,000 texts of 120 of 8,000 words, 50 topics", "topic"),
+    "CTM": (_ctm, "4,000 texts of 100 of 2,000 words, 10 topics", "topic"),
+    "MMSB": (_mmsb, "3,000 nodes, 6 blocks", "edge_probability"),
+    "SBM": (_sbm, "50,000 nodes of degree 20, 8 blocks", "edge_probability"),
+    "PMF": (_pmf, "2 million ratings, 10 factors", "item"),
+    "IRM": (_irm, "300 entities, one relation", "cluster_person"),
+    "mixture of Bernoullis": (_mixture, "50,000 rows of 100, 10 classes", "probability"),
+    "NOCA": (_noca, "3,000 images, 16 sources", "loading"),
+}
+
+
+def fit_here(name: str, threads: int, share: float) -> dict[str, Any]:
+    """Fit in this process, after a small fit; return the seconds, and a value that tells whether two are the same."""
+    torch.set_num_threads(threads)
+    make, _, site = FITS[name]
+    make(_QUICK / 2)
+    begin, spent = time.perf_counter(), time.process_time()
+    found = make(share)
+    total = float(np.abs(np.asarray(found.params[site], dtype=float)).sum())
+    return {
+        "wall": found.details.get("seconds", time.perf_counter() - begin),
+        "cpu": time.process_time() - spent,
+        "value": total,
+    }
+
+
+def measure(name: str, repeats: int, share: float) -> list[Any]:
+    """Return the row of a model."""
+    runs: dict[int, list[dict[str, Any]]] = {threads: [] for threads in THREADS}
+    for _ in range(repeats):
+        for threads in THREADS:
+            arguments = "--one", name, "--threads", str(threads), "--share", str(share)
+            settings = {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+            runs[threads].append(_processes.in_a_process(name, "benchmarks.speed.threads", *arguments, **settings))
+    wall, cpu = (
+        {t: statistics.median(run[key] for run in each) for t, each in runs.items()} for key in ("wall", "cpu")
+    )
+    values = [run["value"] for each in runs.values() for run in each]
+    same = "yes" if max(values) - min(values) <= 1e-6 * max(values) else "no"
+    row = [name, FITS[name][1], wall[1], wall[2], wall[1] / wall[2], cpu[1], cpu[2], same]
+    return [f"{value:.2f}" if isinstance(value, float) else value for value in row]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=";".join(FITS))
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--share", type=float, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        print(json.dumps(fit_here(given.one, given.threads, given.share)))
+        sys.exit()
+    folder, share = (QUICK, _QUICK) if given.quick else (RESULTS, 1.0)
+    rows = {row[0]: row for row in read_tables("threads", folder=folder).get(TITLE, Table(TITLE)).rows}
+    for name in given.models.split(";"):
+        rows[name] = measure(name, 1 if given.quick else given.repeats, share)
+        print(rows[name], flush=True)
+    table = Table(TITLE, COLUMNS, [rows[name] for name in FITS if name in rows])
+    assert __doc__ is not None
+    write_report("threads", "Threads", [table], intro=__doc__.partition("\n\n")[2], folder=folder)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Fits that divide their work among threads: the same bits for any number of them, and settings put back."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import custom_inference as ci
+from custom_inference.core.threads import HeldLibraries, map_in_threads
+from custom_inference.families.blocks import pairs
+from custom_inference.families.correlated import chain
+from custom_inference.families.memberships import dyads
+from custom_inference.families.mixtures import rows
+from ppl_models import CTM, IRM, MMSB, SBM, MixtureOfBernoullis, relations
+from ppl_models.datasets import sample_mmsb, sample_sbm
+
+RATE = (np.full((2, 2), 1.0) + 9 * np.eye(2)) / 40
+
+
+def fit_blocks() -> ci.Fit:
+    return ci.fit(SBM(num_blocks=2, num_nodes=400, directed=False), sample_sbm(RATE, 400, directed=False, seed=0).data)
+
+
+def fit_memberships() -> ci.Fit:
+    x = sample_mmsb(RATE, 90, directed=False, seed=0).data
+    return ci.VariationalEM(guide="vb", max_iterations=5).fit(MMSB(num_blocks=2, num_nodes=90, directed=False), x)
+
+
+def fit_relations() -> ci.Fit:
+    x, axes = {"likes": np.random.default_rng(0).integers(2, size=(12, 12))}, {"likes": ("person", "person")}
+    data = relations(x, axes)
+    return ci.fit(IRM(types=data.types, relations=axes), data, method="search", rounds=20, num_samples=6)
+
+
+def fit_mixture() -> ci.Fit:
+    x = np.random.default_rng(0).integers(2, size=(300, 6))
+    return ci.fit(MixtureOfBernoullis(num_components=2, num_features=6), x)
+
+
+def fit_correlated() -> ci.Fit:
+    x = np.random.default_rng(0).multinomial(30, np.full(20, 0.05), size=60)
+    return ci.CollapsedGibbs(chains=1, warmup=4, num_samples=4).fit(CTM(num_topics=2, vocabulary_size=20), x)
+
+
+FITS = {"SBM": fit_blocks, "MMSB": fit_memberships, "IRM": fit_relations, "mixture": fit_mixture, "CTM": fit_correlated}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_the_number_of_threads_changes_no_bit(name, monkeypatch):
+    from custom_inference.families.blocks import bethe_sweeps
+
+    monkeypatch.setattr(bethe_sweeps, "_LARGE", 0)  # groups of nodes, parts and shards, of small data too
+    monkeypatch.setattr(pairs, "_LARGE", 0)
+    monkeypatch.setattr(dyads, "_LEAST_ROWS", 8)
+    monkeypatch.setattr(dyads, "_ZEROS", 1)
+    monkeypatch.setattr(rows, "_PART", 300)
+    monkeypatch.setattr(chain, "_SHARD_TOKENS", 100)
+    found: list[Any] = []
+    for number in (1, 3):
+        torch.set_num_threads(number)
+        try:
+            found.append(FITS[name]())
+            assert torch.get_num_threads() == number
+        finally:
+            torch.set_num_threads(1)
+    first, second = found
+    assert first.elbo.equal(second.elbo)
+    assert all(value.equal(second.params[site]) for site, value in first.params.items())
+
+
+def test_libraries_have_one_thread_while_fits_hold_them():
+    torch.set_num_threads(3)
+    try:
+        HeldLibraries.hold()
+        HeldLibraries.hold()
+        assert torch.get_num_threads() == 1 and HeldLibraries.count_threads() == 3
+        HeldLibraries.release()
+        assert torch.get_num_threads() == 1
+        HeldLibraries.release()
+        assert torch.get_num_threads() == HeldLibraries.count_threads() == 3
+    finally:
+        torch.set_num_threads(1)
+
+
+def test_threads_that_share_work_divide_no_further():
+    inner = map_in_threads(lambda _: map_in_threads(lambda _: threading.get_ident(), range(4), 4), "ab", 2)
+    assert all(len(set(one)) == 1 for one in inner)
