@@ -216,7 +216,8 @@ class PoissonPCA(LinearScores, ExposedCounts):
     x: (N, D), observed, whole numbers of at least 0, dense or sparse.
 
     ``offset="total"`` is the logarithm of each row's total count, of at least 1: the rates are then shares of it.
-    :meth:`with_row_offsets` makes a model that learns offsets beside what is given.
+    :meth:`with_row_offsets` makes a model that learns offsets beside what is given. Fits know by default how uncertain
+    the weights are, and learn how large those of each component are ("bayesian"), which predicts better than points.
 
     Raises ModelError for K > D: the weights would not be identified.
     """

@@ -29,7 +29,7 @@ from torch.distributions import constraints
 from ppl_models.core.errors import ModelError
 from ppl_models.core.model import Example, Model
 from ppl_models.core.plates import Plate, Rows
-from ppl_models.core.profiles import normal, profile_hyper_priors, profile_prior, profile_units
+from ppl_models.core.profiles import normal, profile_hyper_priors, profile_prior, profile_units, values_of_known
 from ppl_models.core.sites import Site
 from ppl_models.core.units import require_units, set_centre_and_unit
 from ppl_models.data import sparse as _sparse
@@ -50,8 +50,9 @@ class PMF(RatedItems):
     biases: whether there are f_n and g_j; without them profiles are factors alone (27.86).
     adaptive: learn means and full covariances of the profiles and of (g_j, v_j) (27.90): m and Sigma are sites. None:
         where there are biases, which of ratings that are not Gaussian do not change in time.
-    varying_noise: s, where noise differs between users and items: the variance is sigma^2 / (a_n h_j), a_n, h_j ~
-        Gamma(s, s). The a_n are integrated out, so that the ratings of a user have one multivariate t distribution.
+    varying_noise: s of noise that differs between users and items: the variance is sigma^2 / (a_n h_j), a_n, h_j ~
+        Gamma(s, s), of which the a_n are integrated out: the ratings of a user have one multivariate t distribution.
+        None: 20 where priors are learned of Gaussian ratings with biases; elsewhere as ``math.inf``, one sigma for all.
     num_user_covariates, num_item_covariates: P, Q, of the covariates beside the ratings, if there are any. They move
         profiles: eta has (f_n, u_n) + x_n B and (g_j, v_j) + z_j A in place of what they are called.
     centre, unit: c and s of ratings (r - c) / s on whose scale the default priors below hold; None: the mean and the
@@ -73,7 +74,7 @@ class PMF(RatedItems):
     user_mean, user_covariance, item_mean, item_covariance: (K + 1) and (K + 1, K + 1), with ``adaptive``, in place of
         priors of the factors and biases: by default Sigma ~ InverseWishart(K + 1, .4 (K + 1) D^2), m ~ Normal(0,
         Sigma), and scale^-2 ~ Gamma(1, s^2); D is diagonal, s of biases and of items, 1 of the factors of users.
-    item_precision: h (I,), with ``varying_noise``.
+    item_precision: h (I,), where noise varies.
     user_weight: B (P, K + 1), item_weight: A (Q, K + 1); Normal(0, .3) by default, times D of the side.
     bin_bias: b (T,), of all ratings of a bin, item_bin_bias: (I, T), and user_bin_bias: (U, T'), row n that of user n;
         Normal(0, .2 s) by default. In bins without ratings of theirs users and items have the prior.
@@ -116,6 +117,13 @@ class PMF(RatedItems):
         super().__post_init__()
 
     @property
+    def noise_shape(self) -> float | None:
+        """s of the precisions of users and items; None where noise does not vary."""
+        if self.varying_noise is None:
+            return 20.0 if self.adaptive and self.biases and self.likelihood == "gaussian" else None
+        return self.varying_noise if math.isfinite(self.varying_noise) else None
+
+    @property
     def timed(self) -> bool:
         """Whether there are biases that change in time."""
         return self.time_edges is not None or self.user_time_edges is not None
@@ -145,7 +153,7 @@ class PMF(RatedItems):
             ("item_bin_bias", Site("global", ("item", "bin")), timed),
             ("user_bin_bias", Site("global", ("known_user", "user_bin")), self.user_time_edges),
             ("scale", Site("global", support=constraints.positive), self.likelihood != "logistic"),
-            ("item_precision", Site("global", ("item",), support=constraints.positive), self.varying_noise is not None),
+            ("item_precision", Site("global", ("item",), support=constraints.positive), self.noise_shape is not None),
             ("user_profile", Site("latent", ("coordinate",), ("user",), constraints.real), True),
             ("user", Site("latent", ("component",), ("user",), constraints.real), True),
             ("user_bias", Site("latent", (), ("user",), constraints.real), self.biases),
@@ -176,8 +184,8 @@ class PMF(RatedItems):
         else:
             priors |= {"item": dist.Normal(0.0, 0.1 * unit), "item_bias": dist.Normal(0.0, 0.5 * unit)}
             priors |= {"user": dist.Normal(0.0, 1.0), "user_bias": dist.Normal(0.0, 0.5 * unit)}
-        if self.varying_noise is not None:
-            priors["item_precision"] = dist.Gamma(self.varying_noise, self.varying_noise)
+        if (shape := self.noise_shape) is not None:
+            priors["item_precision"] = dist.Gamma(shape, shape)
         return {site: priors[site] for site in sites if site in priors}
 
     @property
@@ -250,9 +258,9 @@ class PMF(RatedItems):
             if time is not None:
                 item, user = torch.arange(self.num_items, device=time.device), users.places.unsqueeze(-1)
                 eta = eta + self.time_bias(site, users.of(time), item, user)
-            if self.varying_noise is None:
+            if self.noise_shape is None:
                 return users.observe("x", self.entry(site, eta))
-            each = VaryingRatings(eta, self._precision(site), self.varying_noise, users.of(users.mask))
+            each = VaryingRatings(eta, self._precision(site), self.noise_shape, users.of(users.mask))
             return pyro.sample("x", each, obs=users.of(x))
 
     def local_parts(self, local: Tensor) -> dict[str, Tensor]:
@@ -295,9 +303,9 @@ class PMF(RatedItems):
         place, own = self.bins(time)
         found = torch.zeros_like(time)
         if self.time_edges is not None:
-            found = site["bin_bias"][..., place] + _of_known(site["item_bin_bias"], item, place)
+            found = site["bin_bias"][..., place] + values_of_known(site["item_bin_bias"], item, place)
         if self.user_time_edges is not None:
-            found = found + _of_known(site["user_bin_bias"], user, own)
+            found = found + values_of_known(site["user_bin_bias"], user, own)
         return found
 
     def _law_of_stored(
@@ -315,12 +323,12 @@ class PMF(RatedItems):
             return eta if time is None else eta + self.time_bias(site, time, item, users.places[user])
 
         shape = (*profile.shape[:-1], self.num_items)
-        if self.varying_noise is None:
+        if self.noise_shape is None:
             return SparseRatings(predict, lambda eta: self.entry(site, eta), shape), x
-        return VaryingRatings(predict, self._precision(site), self.varying_noise, shape=shape), x
+        return VaryingRatings(predict, self._precision(site), self.noise_shape, shape=shape), x
 
     def _precision(self, site: Mapping[str, Tensor]) -> Tensor:
-        """Return h_j / sigma^2 of every item, with ``varying_noise``."""
+        """Return h_j / sigma^2 of every item, where noise varies."""
         return site["item_precision"] / site["scale"].square().unsqueeze(-1)
 
     def num_parameters(self, num_rows: int) -> int:
@@ -340,9 +348,3 @@ class PMF(RatedItems):
         x = profile[:, :1] + profile[:, 1:] @ item.T + truth["mean"] + truth["item_bias"]
         x = x + truth["scale"] * torch.randn(x.shape, generator=generator).to(x)
         return Example.of(cls(adaptive=False, num_components=2, num_users=32, num_items=6), x, truth)
-
-
-def _of_known(value: Tensor, row: Tensor, place: Tensor) -> Tensor:
-    """Return value[..., row, place], 0 of rows that it does not have."""
-    known = torch.cat([value, torch.zeros_like(value[..., :1, :])], -2)
-    return known[..., row.clamp(max=value.shape[-2]), place]

@@ -26,7 +26,8 @@ NOTE = (
     "the unigram mixed in); higher is better. Medians over seeds 0 to 4, least and most beside them. Divergence: the "
     "generalised Kullback-Leibler divergence of the training counts from the fitted rate, a training token, which is "
     "what both NMFs minimise; of the others it says how closely they fit. Poisson PCA with K factors learns an offset "
-    "of every row beside them. Settings were chosen on the training tokens alone, by the table below. Lines without "
+    "of every row beside them; the default, `fit(PoissonPCA(num_components=20), x)`, does not. Settings were chosen on "
+    "the training tokens alone, by the table below. Lines without "
     "least and most are deterministic, or kept from an earlier report of one seed; times are compared within a run."
 )
 CHOSEN_NOTE = (

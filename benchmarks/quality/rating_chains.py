@@ -71,9 +71,8 @@ def traces(
 def mixing(films: Films, warmup: int, draws: int, factors: int) -> Table:
     data = films.ratings(films.split(0)[0])
     given = films.everything(data)
-    blocks = {f"{name.split('_')[0]}_blocks": tuple(one.shape[1] for one in parts.values())
-              for name, parts in given.items()}  # fmt: skip
-    model = for_draws(PMF.for_data(data, factors, varying_noise=20.0, **blocks))
+    unsized: Any = PMF(num_components=factors)  # pyright: ignore[reportCallIssue]
+    model = for_draws(unsized.for_data(data, **given))
     problem = RatingsProblem.of(model, model.prepare(data, **given), RANK, True)
     fits = problem.fits([0, 1], sweeps=STARTS)
     titles = [f"{name}: {what}" for name in CASES for what in ("R-hat", "size")]

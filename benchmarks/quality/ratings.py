@@ -63,9 +63,7 @@ class Way:
     def fit(self, films: Films, train: np.ndarray, seed: int = 0) -> Fit:
         data = films.ratings(train)
         given = films.everything(data) if self.everything else {}
-        blocks = {f"{name.split('_')[0]}_blocks": tuple(one.shape[1] for one in parts.values())
-                  for name, parts in given.items()}  # fmt: skip
-        model = PMF.for_data(data, self.factors, varying_noise=20.0, **blocks)
+        model: Any = PMF(num_components=self.factors)  # pyright: ignore[reportCallIssue]
         return fit(model, data, method=self.method, seed=seed, progress=False, **given, **self.settings)
 
     def predicted(self, films: Films, train: np.ndarray, test: np.ndarray, seed: int = 0) -> Prediction:
@@ -218,8 +216,8 @@ def _said(name: str) -> str:
 
 
 NOTE = (
-    "MAE, coverage: means over the splits; CPU seconds: their median. VB: `fit(PMF(...), ratings)`, 10 factors, the "
-    "defaults; VB, all: an equal mixture of three starts of 22 sweeps. Gibbs: " + _said("Gibbs") + "; with implicit "
+    "MAE, coverage: means over the splits; CPU seconds: their median. VB: `fit(PMF(num_components=10), "
+    "ratings)`; VB, all: an equal mixture of three starts of 22 sweeps. Gibbs: " + _said("Gibbs") + "; with implicit "
     "feedback " + _said("Gibbs, all") + f"; errors are means over {SEEDS} seeds."
 )
 CHOICE = (

@@ -210,6 +210,11 @@ class Engine(abc.ABC, Generic[_Rows, _Iterated]):
         """For how many E steps in a row the objective must stand still before it counts as settled."""
         return 1
 
+    def suggest_tolerance(self, model: Model, num_rows: int) -> float:
+        """Return the gain a row below which a fit has converged, where the method does not say."""
+        del model, num_rows
+        return 1e-5
+
     def tighten(self, factor: float) -> None:
         """Take shorter M steps from now on by a factor above 1, longer ones by one below."""
         del factor

@@ -208,7 +208,8 @@ def engine_for(model: Model, name: str, **settings: Any) -> Engine:
     """The engine of a model, by its name. Raises MethodError where there is none, with the names that there are."""
     engines, kind = engines_of(model), type(model).__name__ + under_prior(model)
     if not engines:
-        raise MethodError(f"{kind} has no closed-form engine; use Exact, SVI or NUTS")
+        others = ", ".join([*family_of(model).methods, "Exact", "SVI"])
+        raise MethodError(f"{kind} has no closed-form engine; use {others} or NUTS")
     if name not in engines:
         one = repr(next(iter(engines)))
         how = f"VariationalEM(guide={one}) fits with it, bound={one} scores with it"

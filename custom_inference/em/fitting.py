@@ -136,7 +136,8 @@ class Fitting:
     def _settings(self, engine: Engine) -> dict[str, Any]:
         """Return what ``run_em`` or ``run_stepwise`` is told beside engine, model, rows and start."""
         method = self.method
-        settings: dict[str, Any] = {"max_iterations": method.max_iterations, "tolerance": method.tolerance}
+        tolerance = method.tolerance or engine.plain.suggest_tolerance(self.model, len(self.rows))
+        settings: dict[str, Any] = {"max_iterations": method.max_iterations, "tolerance": tolerance}
         settings |= {"generator": self.generator, "progress": self.bar}
         if self.keeper is not None:
             self.details.update(self.keeper.details)

@@ -42,7 +42,8 @@ class VariationalEM(Method):
     """Variational EM with closed-form steps: E step over the local latents, M step over the globals.
 
     guide: the family of local posteriors: "factorized", "mean_field", "truncated", or a guide with settings.
-    max_iterations, tolerance: stop when the objective gains less than ``tolerance`` per row.
+    max_iterations, tolerance: stop when the objective gains less than ``tolerance`` per row; None: what the engine
+        suggests, 1e-5 of most.
     search: how good starting values are found (restarts, annealing, over-complete starts and pruning);
         ``None`` runs once from one random start.
     batch_size: rows per step of stepwise (online) EM; ``None`` uses all rows at every step.
@@ -57,7 +58,7 @@ class VariationalEM(Method):
 
     guide: str | Guide = "factorized"
     max_iterations: int = 300
-    tolerance: float = 1e-5
+    tolerance: float | None = None
     search: Search | None = field(default_factory=Search)
     batch_size: int | None = None
     shuffle: bool = True
@@ -67,7 +68,7 @@ class VariationalEM(Method):
     checkpoint: str | Path | Checkpoint | None = None
 
     def __post_init__(self) -> None:
-        if self.max_iterations < 1 or self.tolerance <= 0:
+        if self.max_iterations < 1 or (self.tolerance is not None and self.tolerance <= 0):
             raise MethodError("max_iterations must be at least 1 and tolerance positive")
         if self.batch_size is not None and self.batch_size < 1:
             raise MethodError(f"batch_size = {self.batch_size}, expected at least 1")

@@ -59,6 +59,12 @@ def _user_mean(user_covariance: Tensor) -> Any:
     return normal(torch.zeros_like(user_covariance[0]), user_covariance)
 
 
+def values_of_known(value: Tensor, row: Tensor, place: Tensor) -> Tensor:
+    """Return value[..., row, place], 0 of rows that it does not have."""
+    known = torch.cat([value, torch.zeros_like(value[..., :1, :])], -2)
+    return known[..., row.clamp(max=value.shape[-2]), place]
+
+
 def _item_mean(item_covariance: Tensor) -> Any:
     return normal(torch.zeros_like(item_covariance[0]), item_covariance)
 

@@ -26,6 +26,8 @@ def of_element(support: Any) -> Any:
     one), and what equals a support that has a name in torch, as ``interval(0, 1)`` does, is that object itself."""
     while isinstance(support, constraints.independent):
         support = support.base_constraint
+    if support is None or any(support is named for named in _NAMED):
+        return support
     try:
         key = _key(support)
     except (TypeError, ValueError, RuntimeError):  # bounds that are several numbers

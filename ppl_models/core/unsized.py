@@ -20,6 +20,8 @@ from ppl_models.data.names import encode_labels
 from ppl_models.data.row_blocks import RowBlocks
 from ppl_models.data.times import count_slices
 
+#: What data of any model may have beside them, by name.
+_BESIDE = ("covariates", "labels", "time", "user_covariates", "item_covariates")
 #: A class of models, which this module is imported by, and a model.
 ModelType = Any
 
@@ -101,7 +103,7 @@ def with_sizes(model: ModelType, data: Source | RowBlocks, others: Mapping[str, 
     if type(model) is not UnsizedModel:
         return model
     known = {name: value for name, value in others.items() if name in model.kind.example().model.other_sites}
-    beside = {name: others[name] for name in ("covariates", "labels", "time") if name in others}
+    beside = {name: others[name] for name in _BESIDE if name in others}
     return model.for_data(data, **{**beside, **known})
 
 
@@ -113,7 +115,11 @@ def _read_beside(kind: ModelType, data: Data, others: Mapping[str, Any]) -> tupl
     named = {one.name for one in fields(cast(Any, kind))}
     for site, value in others.items():
         names = encode_labels(value, None, None)[1] if site == "labels" else None
-        if site == "time" and "num_times" in named:
+        blocks = f"{site.removesuffix('_covariates')}_blocks"
+        parts: Any = value
+        if type(parts) is dict and blocks in named:
+            sizes[blocks] = tuple(as_tensor(unpack(part)[0], torch.float64).shape[1] for part in parts.values())
+        elif site == "time" and "num_times" in named:
             sizes["num_times"] = count_slices(value)
         elif names is not None:
             sizes["num_labels" if "num_labels" in named else "num_classes"] = len(names)

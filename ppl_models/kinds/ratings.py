@@ -128,9 +128,13 @@ class RatedItems(RatingModel):
 
     @classmethod
     def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
-        """Return the model of as many users and items as the data have, with their centre and unit: what
-        :func:`ppl_models.ratings` gives, or takes."""
+        """Return the model of as many users, items and covariates of both as the data have, with their centre and unit:
+        what :func:`ppl_models.ratings` gives, or takes."""
         settings.setdefault("num_users", len(data))
+        for side in ("user", "item"):
+            given, blocks = data.others.get(f"{side}_covariates"), settings.get(f"{side}_blocks")
+            if given is not None and blocks is None:
+                settings.setdefault(f"num_{side}_covariates", given.shape[1])
         return cls(num_components=num_components, num_items=data.num_features, **settings).on_scale_of(data)
 
     def check_for_fitting(self, data: Data) -> None:

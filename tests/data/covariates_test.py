@@ -3,7 +3,9 @@
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
+from custom_inference import fit
 from ppl_models import PMF, DataError, ModelError, ratings
 from ppl_models.data.ratings.covariates import covariate_blocks
 
@@ -34,3 +36,12 @@ def test_what_does_not_fit_is_said():
         covariate_blocks({"age": [1.0, 2.0], "job": ["a", "b", "c"]})
     with pytest.raises(ModelError, match="user_blocks = \\(1, 2\\), expected positive numbers that add up"):
         PMF(num_components=1, num_users=3, num_items=2, user_blocks=(1, 2), num_user_covariates=4)
+
+
+def test_models_without_sizes_take_those_of_covariates_and_their_blocks():
+    given = ratings([0, 0, 1, 2], [0, 1, 0, 1], [1.0, 2.0, 3.0, 5.0])
+    blocks = {"age": torch.randn(3, 1), "job": torch.randn(3, 2)}
+    model = fit(PMF(num_components=1), given, user_covariates=blocks, sweeps=2, progress=False).model
+    assert (model.user_blocks, model.num_user_covariates, model.num_item_covariates) == ((1, 2), 3, 0)
+    model = fit(PMF(num_components=1), given, item_covariates=torch.randn(2, 4), sweeps=2, progress=False).model
+    assert (model.item_blocks, model.num_user_covariates, model.num_item_covariates) == (None, 0, 4)

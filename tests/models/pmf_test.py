@@ -1,5 +1,8 @@
 """PMF's program in all its settings, and the distributions that it is made of."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pyro
 import pyro.distributions as dist
@@ -21,6 +24,7 @@ SETTINGS = {
     "adaptive": {"adaptive": True},
     "varying": {"adaptive": True, "varying_noise": 5.0},
     "covariates": {
+        "varying_noise": math.inf,
         "num_user_covariates": 2,
         "num_item_covariates": 3,
         "time_edges": (0.3, 0.6),
@@ -107,6 +111,17 @@ def test_varying_noise_is_the_integral_over_the_users_precision(missing):
     assert np.isclose(float(got), expected, rtol=1e-9)
 
 
+def test_noise_varies_by_default_where_priors_are_learned_of_gaussian_ratings():
+    assert PMF(**SIZES).noise_shape == 20.0 and "item_precision" in PMF(**SIZES).sites
+    alike = [{"varying_noise": math.inf}, {"adaptive": False}, {"biases": False}]
+    alike += [{"likelihood": "logistic"}, {"likelihood": "ordinal", "levels": (1, 5)}]
+    for settings in alike:
+        model = PMF(**SIZES, **settings)
+        assert model.noise_shape is None and "item_precision" not in model.sites
+    # What one setting decides is decided again where it is exchanged.
+    assert replace(PMF(**SIZES), adaptive=False, priors={}).noise_shape is None
+
+
 def test_levels_of_a_scale_add_up_and_are_differences_of_sigmoids():
     location, scale = torch.tensor([-3.0, 0.4, 2.6, 9.0]), torch.tensor(0.7)
     law = OrderedRating(location, scale, 1, 5)
@@ -147,6 +162,7 @@ def test_priors_of_the_parts_of_a_profile_may_be_of_different_kinds():
         (lambda: PMF(**SIZES, levels=(1, 5)), ModelError, "levels"),
         (lambda: PMF(**SIZES, time_edges=(2.0, 1.0)), ModelError, "increasing"),
         (lambda: PMF(**SIZES, varying_noise=-1.0), ModelError, "varying_noise"),
+        (lambda: PMF(**SIZES, varying_noise=20.0, likelihood="logistic"), ModelError, "varying_noise"),
         (lambda: PMF(**SIZES).prepare(np.zeros((8, 4))), DataError, "4 columns"),
         (lambda: PMF(**SIZES).prepare(ratings([0], [7], [1.0])), DataError, "1 items where .* num_items = 5"),
         (lambda: PMF(**SIZES).prepare(([0, 9], [0, 1], [1.0, 2.0])), DataError, "axis 'user'.*first: 9"),

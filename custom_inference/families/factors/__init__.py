@@ -87,7 +87,7 @@ FAMILIES = (
         model=PoissonPCA,
         engines=_POISSON,
         stages=_OF_COUNTS,
-        default="variational",
+        default="bayesian",
         presentation=_present("weight on the log rate"),
     ),
     *(

@@ -48,8 +48,12 @@ _COLD_STEPS = 4
 _START_ROWS = 4096
 #: The variance that a point is taken to have as a Gaussian.
 _POINT = 1e-12
-#: Of so many entries a single start is made: its principal components leave little to chance.
+#: Of more entries a single start is made: its principal components leave little to chance.
 _SMALL = 50_000
+#: There fits have converged where they gain less than this an entry: what comes later does not predict better.
+_SETTLED = 1e-5
+#: Of more rows no random start competes with the principal components.
+_FEW_ROWS = 500
 
 
 def _score_prior(model: Model, like: Tensor) -> Normal:
@@ -64,6 +68,7 @@ class PoissonVariational(Proposals, Engine):
     """
 
     may_lower = True
+    tolerance = 1e-2
 
     steps: int = 1
 
@@ -129,6 +134,13 @@ class PoissonVariational(Proposals, Engine):
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """The principal components, on all rows; with random starts beside them where the data are small."""
         return 3 if num_rows * model.shapes["bias"][0] <= _SMALL else 1, num_rows
+
+    def random_starts(self, num_rows: int) -> int:
+        return super().random_starts(num_rows) if num_rows <= _FEW_ROWS else 0
+
+    def suggest_tolerance(self, model: Model, num_rows: int) -> float:
+        features = model.shapes["bias"][0]
+        return 1e-5 if num_rows * features <= _SMALL else max(1e-5, _SETTLED * features)
 
     def same_solution(self, model: Model, first: PoissonState, second: PoissonState) -> bool:
         return span_alike(first.sites["weight"], second.sites["weight"])

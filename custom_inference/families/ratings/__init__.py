@@ -32,11 +32,11 @@ class _Ratings(Family):
         learned_priors = model.adaptive and model.biases and (model.likelihood == "gaussian" or not model.timed)
         kept: dict[str, Any] = {"engines": {}, "methods": {}, "default": None, "sampler": None}
         if learned_priors:
-            plain = model.likelihood == "gaussian" and not (beside or model.timed or model.varying_noise)
+            plain = model.likelihood == "gaussian" and not (beside or model.timed or model.noise_shape)
             learned = {name: make for name, make in self.methods.items() if name != "sgd"}
             kept |= {"methods": learned, "default": "vb", "engines": {"exact": RatingsExact} if plain else {}}
             kept |= {"sampler": RatingsSampler}
-        elif model.likelihood == "gaussian" and not (beside or model.timed or model.varying_noise):
+        elif model.likelihood == "gaussian" and not (beside or model.timed or model.noise_shape):
             kept |= {"engines": self.engines, "methods": {"sgd": self.methods["sgd"]}, "default": "exact"}
         baseline = "item_bias" if model.biases else None
         return replace(self, presentation=replace(self.presentation, baseline=baseline), **kept)

@@ -84,11 +84,11 @@ def profiles_given(model: PMF, params: Params, data: Data, family: str) -> Local
     none = torch.zeros(len(data), loading.shape[1]).to(loading)
     moved = model.profiles(params, none, data.others.get("user_covariates"))
     mean, covariance = prior.mean + moved, prior_covariance(prior)
-    if model.varying_noise is None:
+    if model.noise_shape is None:
         found = conditional(model, params, rows, loading, offset, mean, covariance, True)
     else:
         sums = _sums(params, rows, loading, offset - rows.centre, True)
-        found = _with_gains(model.varying_noise, rows, sums, mean, covariance)
+        found = _with_gains(model.noise_shape, rows, sums, mean, covariance)
     assert found.covariance is not None
     posterior = GaussianPosterior(found.mean - moved, found.covariance)
     return Local(posterior, torch.full_like(found.mean[:, 0], torch.nan), what="variational", family=family)

@@ -72,13 +72,7 @@ class RatingsSGD(Method):
         PriorError for priors that are not Normal(0, s^2), with one s a site, and for priors of the mean and of the
         scale that are neither the default ones nor flat."""
         given = model.sites_of("given")
-        if (
-            not isinstance(model, PMF)
-            or model.likelihood != "gaussian"
-            or given
-            or model.varying_noise
-            or model.adaptive
-        ):
+        if not isinstance(model, PMF) or model.likelihood != "gaussian" or given or model.noise_shape or model.adaptive:
             raise MethodError(f"{self.name} takes PMF of Gaussian ratings alone, without learned priors")
         fixed = [site for site in model.known if site != "scale"]
         if fixed:

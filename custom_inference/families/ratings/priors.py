@@ -29,7 +29,7 @@ def settings_of(model: PMF, rank: int) -> Settings:
             raise PriorError("learned priors need an InverseRootGamma prior of 'scale', the default; use SVI or NUTS")
         noise = {"noise_shape": float(prior.concentration), "noise_rate": float(prior.rate) / model.units[1] ** 2}
     sides = {side: _prior_settings(model, side) for side in ("user", "item")}
-    return Settings(**sides, **noise, unit_shape=model.varying_noise, rank=rank, centre=_mean_prior(model))
+    return Settings(**sides, **noise, unit_shape=model.noise_shape, rank=rank, centre=_mean_prior(model))
 
 
 def _mean_prior(model: PMF) -> tuple[float, float] | None:

@@ -16,7 +16,7 @@ from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, pri
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from ppl_models.core.errors import MethodError
 
-#: Into so many parts rows are cut to be drawn.
+#: Into so many parts rows are cut to be drawn, or to be shared among threads.
 _PARTS = 8
 Part = TypeVar("Part")
 #: Blocks of features, each (N, D).
@@ -105,7 +105,7 @@ class FactorSide:
             self.prior_mean, self.precision, tau, self.gain, shape, shape, self.mean, self.covariance,
             self.half_log_det, self.error,
         )  # fmt: skip
-        pool.run(lambda part: update(*part, *rest), self.ratings.parts(pool.threads))
+        pool.run(lambda part: update(*part, *rest), self.ratings.parts(_PARTS if pool.threads > 1 else 1))
         if beside is not None:
             self.error += beside
             if unit_shape:

@@ -56,7 +56,8 @@ class RatingsVB(Method):
     sweeps: of each at most so many over all users and items. tolerance: a sweep that raises the bound by less a rating
         ends.
     draws: of the posterior, of all sites, for predictions and their spread; fewer where memory is short.
-    rank: of covariates the principal coordinates that are used. threads: of the sweeps.
+    rank: of covariates the principal coordinates that are used. threads: of the sweeps; by default as many as torch
+        uses. The result does not depend on it.
     implicit: learn from who rated what, too. The program is then that of covariates 1 / sqrt(n) (and less of popular
         ones) for each of the n items that a user rated and 0 for others, and likewise of items: m + z_n B in place of
         the mean m of a profile. What z_n B adds is part of ``user_profile``, ``item`` and ``item_bias``, and
@@ -75,13 +76,13 @@ class RatingsVB(Method):
     tolerance: float = 1e-5
     draws: int = 48
     rank: int = 50
-    threads: int = 1
+    threads: int | None = None
     implicit: bool = False
 
     draws_globals = True
 
     def __post_init__(self) -> None:
-        for name in ("restarts", "sweeps", "draws", "rank", "threads"):
+        for name in ("restarts", "sweeps", "draws", "rank", *(["threads"] if self.threads is not None else [])):
             require_whole(name, getattr(self, name), 1)
         require_flag(self.implicit)
 
@@ -99,7 +100,11 @@ class RatingsVB(Method):
         number = self.restarts - 1 if start is None else 0  # starts are alike where they are given
         seeds = [call.seed, *np.random.SeedSequence([call.seed]).generate_state(number).tolist()]
         with Progress(self.restarts * self.sweeps, self.name, enabled=call.progress) as bar:
-            settings: dict[str, Any] = {"sweeps": self.sweeps, "tolerance": self.tolerance, "threads": self.threads}
+            settings: dict[str, Any] = {
+                "sweeps": self.sweeps,
+                "tolerance": self.tolerance,
+                "threads": self.threads or torch.get_num_threads(),
+            }
             settings["start"] = problem.start(start)
             starts = problem.fits(seeds, **settings, watch=lambda at: bar.advance(at.bounds[-1] / len(data)))
         starts.sort(key=lambda one: -one.bounds[-1])

@@ -12,6 +12,7 @@ import torch
 from torch.distributions import MultivariateNormal, kl_divergence
 
 from custom_inference import VariationalEM
+from custom_inference import fit as fit_default
 from custom_inference.em.search import Search
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors import poisson_rows
@@ -397,3 +398,12 @@ def test_uncertain_weights_give_way_to_points_under_priors_that_are_not_normal(p
     assert "since 'bayesian' integrates the globals" in found.status and bool(torch.isfinite(found.elbo).all())
     for site, value in found.model.known.items():
         torch.testing.assert_close(found.params[site], value.to(found.params[site]).expand_as(found.params[site]))
+
+
+def test_large_counts_are_fitted_from_one_start_until_an_entry_gains_little():
+    x = np.random.default_rng(0).poisson(1.0, (600, 100))
+    found = fit_default(PoissonPCA(num_components=2, num_features=100), x, progress=False)
+    assert "gain below 0.001 a row" in found.status and "one start" in found.status
+    assert found.method == VariationalEM(guide="bayesian")
+    small = fit_default(PoissonPCA(num_components=2, num_features=6), x[:60, :6], progress=False)
+    assert "gain below 1e-05 a row" in small.status and "starts" in small.status

@@ -1,5 +1,6 @@
 """Biases that change in time: the bound, the program's log joint, predictions of periods old and new."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ def fits():
     drift = rng.normal(size=(USERS, 3))
     value = 3 + drift[user, (3 * time).astype(int)] + 0.3 * rng.normal(size=len(user))
     data = ratings(user, item, value, time=time, num_users=USERS, num_items=ITEMS)
-    model = PMF.for_data(data, 1, adaptive=True, time_edges=(0.4,), user_time_edges=(1 / 3, 2 / 3))
+    model = PMF.for_data(data, 1, varying_noise=math.inf, time_edges=(0.4,), user_time_edges=(1 / 3, 2 / 3))
     settings = {"vb": {}, "gibbs": {"num_samples": 20, "warmup": 5, "chains": 2}}
     return {name: ci.fit(model, data, method=name, seed=1, **one, **QUIET) for name, one in settings.items()}
 
@@ -115,7 +116,7 @@ def test_profiles_are_those_of_ratings_less_the_biases(fits):
     b, own = (data.time >= 0.4).long(), (3 * data.time).long()
     bias = at["bin_bias"][b] + at["item_bin_bias"][data.item, b] + at["user_bin_bias"][data.user, own]
     less = ratings(data.user, data.item, data.value - bias, num_users=USERS, num_items=ITEMS)
-    plain = PMF.for_data(less, 1)
+    plain = PMF.for_data(less, 1, varying_noise=math.inf)
     expected: Any = ci.Exact().local_posterior(plain, at, less).posterior
     assert torch.allclose(found.mean, expected.mean) and torch.allclose(found.covariance, expected.covariance)
 

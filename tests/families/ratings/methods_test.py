@@ -1,5 +1,6 @@
 """Engines, variational Bayes and Gibbs of PMF in the frame, and predictions of pairs against dense Gaussians."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -38,7 +39,7 @@ def problem():
 
 @pytest.fixture(scope="module")
 def adaptive(problem):
-    model = PMF(num_components=2, num_users=32, num_items=6, adaptive=True)
+    model = PMF(num_components=2, num_users=32, num_items=6, adaptive=True, varying_noise=math.inf)
     data = ratings(problem[1])
     return {name: ci.fit(model, data, method=name, seed=1, **QUIET) for name in ("vb", "gibbs")}
 
@@ -286,7 +287,8 @@ def test_profiles_at_given_globals_are_the_conditional_gaussians(problem):
     generator = torch.Generator().manual_seed(0)
     given = {"user_covariates": torch.randn(32, 2, generator=generator).double()}
     given["item_covariates"] = torch.randn(6, 1, generator=generator).double()
-    model = PMF(num_components=2, num_users=32, num_items=6, num_user_covariates=2, num_item_covariates=1)
+    alike = PMF(num_components=2, num_users=32, num_items=6, varying_noise=math.inf)
+    model = replace(alike, num_user_covariates=2, num_item_covariates=1)
     data = model.prepare(ratings(problem[1]), **given)
     fit = ci.fit(model, data, sweeps=3, **QUIET)
     params = fit.globals
@@ -310,9 +312,8 @@ def test_profiles_at_given_globals_are_the_conditional_gaussians(problem):
         params["mean"] + profile[:, 0] + (item[pair[1]] * torch.cat([torch.ones(3, 1), profile[:, 1:]], 1)).sum(1)
     )
     assert torch.allclose(again, expected)
-    plain = PMF(num_components=2, num_users=32, num_items=6)
-    data = plain.prepare(ratings(problem[1]))
-    both = [method.local_posterior(plain, params, data).posterior.mean for method in (RatingsVB(), ci.Exact())]
+    data = alike.prepare(ratings(problem[1]))
+    both = [method.local_posterior(alike, params, data).posterior.mean for method in (RatingsVB(), ci.Exact())]
     assert torch.allclose(*both)
 
 
@@ -349,6 +350,8 @@ def test_what_methods_do_not_take_is_said():
     with pytest.raises(PriorError, match="InverseRootGamma prior of 'scale'"):
         ci.fit(model.with_priors(scale=dist.LogNormal(0.0, 1.0)), np.ones((4, 3)), method="vb", **QUIET)
     with pytest.raises(PriorError, match="learned priors of users and items have no EM steps"):
+        ci.EM().fit(replace(model, varying_noise=math.inf), np.ones((4, 3)), **QUIET)
+    with pytest.raises(MethodError, match="no closed-form engine; use vb, gibbs, Exact, SVI or NUTS"):
         ci.EM().fit(model, np.ones((4, 3)), **QUIET)
     with pytest.raises(MethodError, match="unknown method"):
         ci.fit(PMF(num_components=1, num_users=4, num_items=3, adaptive=False), np.ones((4, 3)), method="vb", **QUIET)

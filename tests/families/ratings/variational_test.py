@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from custom_inference.families.ratings import variational as core
 from custom_inference.families.ratings.features import Design, implicit_feedback
@@ -11,7 +12,10 @@ from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.incidence import ByRow, Incidence
 from custom_inference.families.ratings.sides import Pool, Settings, unpack_symmetric
 from custom_inference.families.ratings.variational import variational
+from custom_inference.families.ratings.vb import RatingsVB
+from ppl_models import PMF
 from ppl_models.core.errors import DataError, MethodError
+from ppl_models.datasets import sample_ratings
 from tests.families.ratings import _toy as toy
 
 SIDE = PriorSettings(
@@ -181,3 +185,11 @@ def test_bad_input_is_refused():
         variational(ratings, 1, user_features=[np.ones((3, 1))])
     with pytest.raises(DataError, match="not all finite"):
         variational(ratings, 1, item_features=[np.full((1, 2), np.nan)])
+
+
+def test_the_number_of_threads_changes_no_bit_of_a_fit():
+    data, found = sample_ratings(60, 30, 2, density=0.4, seed=0).data, []
+    for threads in (1, 2, 3):
+        fit = RatingsVB(sweeps=4, threads=threads).fit(PMF.for_data(data, 3), data, progress=False)
+        found.append([fit.elbo, fit.params["item"], fit.params["user_profile"], fit.params["item_precision"]])
+    assert all(torch.equal(one, same) for other in found[1:] for one, same in zip(found[0], other, strict=True))
