@@ -123,7 +123,11 @@ def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> 
     known = {line[0]: line for line in before[TITLE].rows} if TITLE in before else {}
     for row in ROWS:
         if row.is_runnable and any(part in name_of(row) for part in given.rows.split(";")):
-            known[name_of(row)] = compared(row, given)
+            try:
+                known[name_of(row)] = compared(row, given)
+            except RuntimeError as error:  # of one side, which costs the other rows nothing
+                print(error, flush=True)
+                continue
             print(known[name_of(row)], flush=True)
             kept = [known[name_of(one)] for one in ROWS if name_of(one) in known]
             write_report("peers", "Models beside their peers", [Table(TITLE, COLUMNS, kept, NOTE)], folder=results)
