@@ -82,10 +82,9 @@ def _adamixture(generated: Any) -> Timed:
 
 
 def _genome_score(generated: Any, found: Fit) -> float:
-    """log p(x | s, a), without binomial coefficients as that of the peer."""
-    x, share = generated.x.double(), found.transform().double() @ found.params["aspect"].double()
-    share = share.clamp(1e-9, 1 - 1e-9)
-    return float((x * share.log() + (2 - x) * (-share).log1p()).sum())
+    """log p(x | s, a), without binomial coefficients, as that of the peer."""
+    coefficient = torch.where(generated.x == 1, 2.0, 1.0).double().log().sum()
+    return float(found.plugin_log_likelihood().double().sum() - coefficient)
 
 
 # ----- counts -----------------------------------------------------------------------------------------------------

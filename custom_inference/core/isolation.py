@@ -15,15 +15,23 @@ from ppl_models.core.running import default_dtype as default_dtype
 
 
 @contextlib.contextmanager
-def isolated(seed: int) -> Iterator[None]:
-    """Seed torch, NumPy and ``random``, give Pyro an empty parameter store, and put everything back afterwards.
-
-    Pyro's stack of handlers and its table of plates too: an interrupt between two lines of Pyro's own leaves them as
-    they were then, and every later program of the process would fail on a "duplicate plate".
-    """
+def keep_handlers() -> Iterator[None]:
+    """Put Pyro's stack of handlers and its table of plates back afterwards: an interrupt between two lines of Pyro's
+    own leaves them as they were then, and every later program of the process would fail on a "duplicate plate"."""
     handlers, plates = list(runtime._PYRO_STACK), list(runtime._DIM_ALLOCATOR._stack)
+    try:
+        yield
+    finally:
+        runtime._PYRO_STACK[:] = handlers
+        runtime._DIM_ALLOCATOR._stack[:] = plates
+
+
+@contextlib.contextmanager
+def isolated(seed: int) -> Iterator[None]:
+    """Seed torch, NumPy and ``random``, give Pyro an empty parameter store, and put everything back afterwards, its
+    handlers too."""
     numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
-    with torch_seeded(seed), pyro.get_param_store().scope():
+    with torch_seeded(seed), pyro.get_param_store().scope(), keep_handlers():
         try:
             random.seed(seed)
             np.random.seed(seed % 2**32)  # noqa: NPY002
@@ -31,8 +39,6 @@ def isolated(seed: int) -> Iterator[None]:
         finally:
             np.random.set_state(numpy_state)  # noqa: NPY002
             random.setstate(python_state)
-            runtime._PYRO_STACK[:] = handlers
-            runtime._DIM_ALLOCATOR._stack[:] = plates
 
 
 def seed_of(seed: int, name: str, number: int = 0) -> int:

@@ -18,7 +18,7 @@ from custom_inference.core.engine import POINT
 from custom_inference.core.engine import Objective as Kind
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit
-from custom_inference.core.isolation import seed_of
+from custom_inference.core.isolation import keep_handlers, seed_of
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.method import Call
 from custom_inference.core.posterior_bounds import evaluate_posterior
@@ -149,7 +149,8 @@ class Fitting:
     def _from(self, guide: LearnedGuide, trace: Trace, method: Any) -> Fit:
         try:
             objective = self._objective(guide)
-            method.minimise(objective, trace, self.bar)
+            with keep_handlers():  # the state at an interrupt is evaluated by the same program
+                method.minimise(objective, trace, self.bar)
         except KeyboardInterrupt:
             if not trace.values:
                 raise

@@ -211,9 +211,10 @@ def hessian_vectors(rows: SbmRows, blocks: int, rng: np.random.Generator) -> Flo
             matrix, first = matrix.astype(np.float32), first.astype(np.float32)
         settings: Any = {"which": "LA", "v0": first, "tol": 1e-3, "maxiter": _RESTARTS if size > _LARGE else size}
         try:
-            return eigsh(matrix, blocks, **settings)
+            value, vector = eigsh(matrix, blocks, **settings)
         except ArpackNoConvergence as error:
-            return error.eigenvalues, error.eigenvectors
+            value, vector = error.eigenvalues, error.eigenvectors
+        return np.asarray(value), np.asarray(vector)
 
     found = map_in_threads(solve, [(r, rng.random(size) - 0.5) for r in (radius, -radius)])
     values, vectors = np.concatenate([one[0] for one in found]), np.hstack([one[1] for one in found])

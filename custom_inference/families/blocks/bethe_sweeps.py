@@ -103,4 +103,4 @@ def sum_pairs(pairs: PairSlots, factors: BetheFactors, beliefs: Beliefs) -> tupl
         return kernels.pair_sums(pairs, table, beliefs, *ends, joint, apart), joint, apart
 
     logs, joints, aparts = zip(*map_in_threads(sum_part, parts), strict=True)
-    return sum(logs), sum(joints) * table, sum(aparts)
+    return sum(logs), np.sum(joints, axis=0) * table, np.sum(aparts, axis=0)

@@ -30,8 +30,8 @@ from ppl_models.ctm import LogisticNormalTopics
 
 #: Slice moves of every logit a sweep.
 MOVES = 2
-#: Tokens of a shard, at least: of fewer the sampler is the exact one. And shards, at most: what four do not see of each
-#: other costs 0.003 nats a token.
+#: Tokens of a shard, at least: of fewer the sampler is the exact one. And shards, at most. On 200,000 tokens two lower
+#: log p(x, q) by 0.003 nats a token, and raise the perplexity of held-out tokens by 0.03 %.
 _SHARD_TOKENS, _MOST_SHARDS = 5e4, 2
 #: Single precision holds no smaller shares in products with others.
 _SMALLEST = 1e-30
@@ -106,7 +106,7 @@ class CorrelatedChain(LdaChain):
                 for _ in range(MOVES):
                     kernels.move_logits(self.logit[own], mean[own], precision, scale, count[own], length, random)
 
-            streams = self._random if len(self._shards) > 1 else [self._rng]
+            streams: Any = self._random if len(self._shards) > 1 else [self._rng]
             map_in_threads(move, zip(self._shards, streams, strict=True))
         self.gaussian.update(self.logit @ self._seen, self._design, self._scale, self._generator)
 

@@ -22,8 +22,9 @@ the posterior (collapsed Gibbs sampling) sides with this one. It keeps a table f
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,15 +32,18 @@ from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.engine import EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.states import State, move_state
+from custom_inference.core.threads import count_shards, cut_evenly, map_in_threads
 from custom_inference.families.memberships.common import ExpectedCounts, MmsbEngine, beta_prior, membership_prior
 from custom_inference.families.memberships.dyads import Dyads, either_order, list_observed_dyads
 from custom_inference.families.memberships.variational import MmsbDirichlet
-from ppl_models import MMSB
+from ppl_models import MMSB, Data
 
 #: Numbers in all tables up to which this is the default.
 FEASIBLE_UP_TO = 2**21
 #: Refreshes of all tables an E step.
 _REFRESHES = 4
+#: Numbers in the tables of a part, at least.
+_SHARD_NUMBERS = 5e4
 
 
 class _Listed(NamedTuple):
@@ -55,17 +59,6 @@ class _Listed(NamedTuple):
         i, j, x = (torch.as_tensor(part, device=dyads.like.device) for part in list_observed_dyads(dyads.graph))
         i, j, x = (dyads.processes.shard(part) for part in (i, j, x.to(dyads.like)))
         return cls(i, j, x, dyads.directed)
-
-    def counts(self, table: Tensor, size: int) -> ExpectedCounts:
-        """Compute the expected counts of tables (E, K, K)."""
-        members = table.new_zeros(size, table.shape[1])
-        members.index_add_(0, self.i, table.sum(2)).index_add_(0, self.j, table.sum(1))
-        links, every = torch.einsum("e,eab->ab", self.x, table), table.sum(0)
-        links, every = (either_order(one, self.directed) for one in (links, every))
-        foreground = table.sum()
-        away = len(self.i) - foreground
-        split = torch.stack([away.clamp(min=0), foreground])
-        return ExpectedCounts(members, links, (every - links).clamp(min=0), split)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,72 +87,59 @@ class MmsbCvb0(MmsbEngine):
         fits = 'use guide="vb", which keeps no tables'
         require(f"a table for each dyad of {len(rows)} nodes", needed, allowed=memory_limit(self.max_bytes), fits=fits)
 
+    def rows(self, model: MMSB, data: Data) -> Dyads:
+        """Read the graph onto the CPU, wherever it is: the refreshes are compiled."""
+        return super().rows(model, data.to(device="cpu"))
+
     def e_step(
         self, model: MMSB, state: ExpectedCounts, rows: Dyads, warm: Warm = None, *,
         temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
         listed, counts = _Listed.of(rows), move_state(state, rows.like)
-        table = None if not warm else warm["table"].to(rows.like)
+        size, blocks = len(listed.i), model.num_blocks
+        # A copy: what was found before stays as it is.
+        table = warm["table"].double().clone() if warm else torch.zeros(size, blocks, blocks, dtype=torch.float64)
         bound = rows.like.new_zeros(1)
-        for _ in range(_REFRESHES):
-            table, bound = self._refresh_tables(model, rows, listed, counts, table, temperature)
-            *sums, bound = rows.processes.total(*listed.counts(table, len(rows)).tensors().values(), bound)
+        for refresh in range(_REFRESHES):
+            afresh = not warm and refresh == 0
+            found, bound = self._refresh_tables(model, rows, listed, counts, table, temperature, afresh)
+            *sums, bound = rows.processes.total(*found.tensors().values(), bound)
             counts = ExpectedCounts(*sums)
-        assert table is not None
-        return EStep(counts.tensors(), {"table": table}, bound)
+        return EStep(counts.tensors(), {"table": table.to(rows.like)}, bound)
 
     def _refresh_tables(
-        self,
-        model: MMSB,
-        rows: Dyads,
-        listed: _Listed,
-        counts: ExpectedCounts,
-        table: Tensor | None,
-        temperature: float,
-    ) -> tuple[Tensor, Tensor]:
-        """Update all tables at the counts of the others; return them and the sum of the log predictive probabilities
-        (1,). Without tables the counts are taken as they are."""
-        own = counts.links.new_zeros(1, 1, 1) if table is None else table
-        x = listed.x
-        senders, receivers = self._ends(model, rows, listed, counts, own)
-        first, second = beta_prior(model, "edge_probability", rows.like)
-        mine = either_order(own, listed.directed)
-        linked = (first + counts.links - x[:, None, None] * mine).clamp(min=0)
-        free = (second + counts.gaps - (1 - x)[:, None, None] * mine).clamp(min=0)
-        chance = torch.where(x[:, None, None] > 0, linked, free) / (linked + free)
-        far, near = self._background(model, rows, counts, own, table is None)
-        weight = near[:, None, None] * senders[:, :, None] * receivers[:, None, :]
-        weight = weight * (chance if temperature == 1 else chance**temperature)
-        total = weight.sum((1, 2)) + (1 - x) * far
-        return weight / total[:, None, None], total.log().sum().reshape(1)
+        self, model: MMSB, rows: Dyads, listed: _Listed, counts: ExpectedCounts, table: Tensor, temperature: float,
+        afresh: bool,
+    ) -> tuple[ExpectedCounts, Tensor]:  # fmt: skip
+        """Update all tables (E, K, K), in place, at the counts of the others; return their counts and the sum of the
+        log predictive probabilities (1,). afresh: the counts have nothing of the tables."""
+        from custom_inference.families.memberships.table_kernels import Counts, Totals, refresh_tables
 
-    def _ends(
-        self, model: MMSB, rows: Dyads, listed: _Listed, counts: ExpectedCounts, own: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the predictive probabilities of the blocks of both ends (E, K). The ends of a self loop are left out
-        together."""
-        alpha, members = membership_prior(model, rows.like), counts.members
-        loop = (listed.i == listed.j)[:, None]
-        sent, received = own.sum(2), own.sum(1)
-        either = torch.where(loop, sent + received, 0.0)
-        found = []
-        for end, one in ((listed.i, sent), (listed.j, received)):
-            rest = (members[end] - torch.where(loop, either, one)).clamp(min=0) + alpha
-            found.append(rest / rest.sum(-1, keepdim=True))
-        return found[0], found[1]
+        like, blocks = torch.zeros((), dtype=torch.float64), model.num_blocks
+        priors = beta_prior(model, "edge_probability", like)
+        known = -1.0 if model.sparsity is None else float(model.sparsity)
+        rho = torch.zeros(2) if model.sparsity is not None else torch.stack([*beta_prior(model, "sparsity", like)])
+        parts = (*counts.tensors().values(), membership_prior(model, like), *priors, rho)
+        arrays: Any = [np.ascontiguousarray(part.double().numpy()) for part in parts]
+        at = Counts(*arrays, known=known)
+        shapes = (len(rows), blocks), (blocks, blocks), (blocks, blocks), (2,)
 
-    def _background(
-        self, model: MMSB, rows: Dyads, counts: ExpectedCounts, own: Tensor, afresh: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Compute P(z = 1) and P(z = 0) of every dyad."""
-        if model.sparsity is not None:
-            far = rows.like.new_tensor([float(model.sparsity)])
-            return far, 1 - far
-        prior = torch.stack([*beta_prior(model, "sparsity", rows.like)])
-        near = own.sum((1, 2)) if not afresh else rows.like.new_zeros(1)
-        left = counts.background[:, None] - (torch.stack([1 - near, near]) if not afresh else 0.0)
-        weight = left.clamp(min=0) + prior[:, None]
-        return weight[0] / weight.sum(0), weight[1] / weight.sum(0)
+        def refresh_part(ends: tuple[int, int]) -> Totals:
+            found, own = Totals(*map(np.zeros, shapes)), slice(*ends)
+            given: Any = (listed.i.numpy()[own], listed.j.numpy()[own], listed.x.double().numpy()[own])
+            settings = listed.directed, afresh, temperature
+            refresh_tables(*given, table.numpy()[own], at, found, np.empty((4, blocks)), *settings)
+            return found
+
+        size = len(listed.i)
+        shards = count_shards(size * blocks**2, len(rows) * blocks, _SHARD_NUMBERS)
+        found = map_in_threads(refresh_part, cut_evenly(np.arange(size + 1), shards))
+        summed = (torch.as_tensor(np.sum(part, axis=0)) for part in zip(*found, strict=True))
+        members, links, every, (log, foreground) = summed
+        links, every = (either_order(one, listed.directed) for one in (links, every))
+        split = torch.stack([(size - foreground).clamp(min=0), foreground])
+        collected = ExpectedCounts(members, links, (every - links).clamp(min=0), split)
+        return move_state(collected, rows.like), log.reshape(1).to(rows.like)
 
     def m_step(self, model: MMSB, state: ExpectedCounts, step: EStep, rows: Dyads) -> ExpectedCounts:
         return ExpectedCounts.of(step.statistics)
