@@ -81,10 +81,13 @@ def _adamixture(generated: Any) -> Timed:
     return Timed(_aspect_peers.log_likelihood(found, x, 2), found.seconds)
 
 
-def _genome_score(generated: Any, found: Fit) -> float:
+def _genome_score(generated: Any, found: Fit | float) -> float:
     """log p(x | s, a), without binomial coefficients, as that of the peer."""
+    if type(found) is float:
+        return found
+    fitted: Fit = found  # pyright: ignore[reportAssignmentType]
     coefficient = torch.where(generated.x == 1, 2.0, 1.0).double().log().sum()
-    return float(found.plugin_log_likelihood().double().sum() - coefficient)
+    return float(fitted.plugin_log_likelihood().double().sum() - coefficient)
 
 
 # ----- counts -----------------------------------------------------------------------------------------------------
@@ -204,7 +207,7 @@ ROWS: tuple[Row, ...] = (
         lambda problem, params: problem.exact({site: one.to(problem.x) for site, one in params.items()})),
     Row(Lines("fit(AspectBernoulli(num_components=5, total_count=2), x)"),
         "500 genomes of 9915 sites: log-likelihood", "more", "adamixture", ("adamixture",), _genomes,
-        once(lambda generated: {"x": generated.x}, _genome_score), _adamixture, given_score),
+        once(lambda generated: {"x": generated.x}, lambda generated, found: found), _adamixture, _genome_score),
     Row(Lines("fit(NMF(num_components=20), x)"), "four newsgroups: divergence a token, which both minimise", "less",
         "scikit-learn NMF, nndsvda, 300 iterations", ("scikit-learn",), counts, once(_thinned, _rate),
         lambda data: scikit_learn_nmf(data[0], 0, num_factors=20)[0], lambda data, rate: divergence(rate, data[0])),

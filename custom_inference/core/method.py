@@ -157,7 +157,7 @@ class Method(abc.ABC):
         call, begin = Call(int(seed), init, progress, dtype, device), time.perf_counter()
         self._require_taken(model, init, weighted=weights is not None)
         # Put back here: an interrupt between the last line of a ``with`` block and its exit leaves what the block set.
-        gradients, default_dtype = torch.is_grad_enabled(), torch.get_default_dtype()
+        gradients, default_dtype, held = torch.is_grad_enabled(), torch.get_default_dtype(), False
         try:
             if isinstance(data, RowBlocks):
                 if weights is not None:
@@ -171,7 +171,8 @@ class Method(abc.ABC):
                     call = replace(call, weights=weights_of_rows(weights, checked))
                 counted: Any = {} if weights is None else {"weights": call.weights}
                 model = model.on_scale_of(checked, like=init.model if isinstance(init, Fit) else None, **counted)
-                fit = self._fit_in_threads(model, checked, call)
+                held = HeldLibraries.hold() if family_of(model).own_threads else False
+                fit = self._fit(model, checked, call)
         except ValueError as error:
             own = own_cause(error)
             if own is None:
@@ -185,18 +186,10 @@ class Method(abc.ABC):
         finally:
             torch.set_grad_enabled(gradients)
             torch.set_default_dtype(default_dtype)
+            if held:
+                HeldLibraries.release()
         _add_stage(fit, time.perf_counter() - begin)
         return fit
-
-    def _fit_in_threads(self, model: Model, data: Data, call: Call) -> Fit:
-        """Fit; where the family divides the work among threads, without those of libraries."""
-        if not family_of(model).own_threads:
-            return self._fit(model, data, call)
-        HeldLibraries.hold()
-        try:
-            return self._fit(model, data, call)
-        finally:
-            HeldLibraries.release()
 
     def _require_taken(self, model: Model, init: Fit | Mapping[str, Tensor] | None, *, weighted: bool) -> None:
         """Refuse a model, values to start from, or weights, before anything is computed."""

@@ -44,7 +44,7 @@ class Proposals:
         """A random start; by default the engine's."""
         return self.engine.initial(model, rows, generator)
 
-    def random_starts(self, num_rows: int) -> int:
+    def random_starts(self, model: Model, num_rows: int) -> int:
         """How many random starts the default search makes beside the informed ones; one or more, unless the
         informed ones have random ones among them."""
         return max(1, min(MOST_RANDOM, self.random_rows // num_rows))

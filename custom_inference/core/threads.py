@@ -38,13 +38,15 @@ class HeldLibraries:
     _lock, _fits, _threads, _limit = threading.Lock(), 0, 1, None
 
     @classmethod
-    def hold(cls) -> None:
+    def hold(cls) -> bool:
+        """Hold the libraries' threads; return True, as ``release`` is due."""
         with cls._lock:
             if not cls._fits:
                 cls._threads = torch.get_num_threads()
                 cls._limit = ThreadpoolController().limit(limits=1)
                 torch.set_num_threads(1)
             cls._fits += 1
+        return True
 
     @classmethod
     def release(cls) -> None:

@@ -126,7 +126,7 @@ class Task:
             return settings.random
         if settings.restarts is not None or not settings.informed:
             return 0
-        return max(0, self.proposals.random_starts(len(self.rows)) - sum(map(self.at_random, range(made))))
+        return max(0, self.proposals.random_starts(self.model, len(self.rows)) - sum(map(self.at_random, range(made))))
 
     def start(self, attempt: int, generator: torch.Generator, bar: Progress | None = None) -> Start:
         """Propose a start, run it and score it."""

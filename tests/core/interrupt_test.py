@@ -158,9 +158,9 @@ def test_gibbs_keeps_what_its_chains_have(milliseconds, tmp_path, traceless):
     method = CollapsedGibbs(num_samples=20_000, warmup=5, chains=2, search=False, threads=2)
     timer = threading.Timer(milliseconds / 1000, os.kill, (os.getpid(), signal.SIGINT))
     CollapsedGibbs(num_samples=1, warmup=1, chains=1, search=False).fit(example.model, example.data, progress=False)
-    timer.start()
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # which a process in the background lacks
     try:
+        timer.start()
         fit = method.fit(example.model, example.data, progress=False)
     except KeyboardInterrupt:
         traceless()

@@ -68,6 +68,11 @@ class AspectPointProposals(AspectProposals):
             return 1, num_rows
         return (12 if entries < _FEW_ENTRIES else 3), num_rows
 
+    def random_starts(self, model: Model, num_rows: int) -> int:
+        """None where least squares starts near the one optimum, and a start takes as long as the whole fit."""
+        entries = num_rows * model.shapes["aspect_probability"][1]
+        return 0 if entries >= _MANY_ENTRIES else super().random_starts(model, num_rows)
+
     def finishing(self) -> AspectMap:
         return replace(self.engine, update="newton") if self.engine.update == "auto" else self.engine
 

@@ -153,9 +153,9 @@ class BetheProposals(BlockProposals):
         """One, of several tries."""
         return 1, num_rows
 
-    def random_starts(self, num_rows: int) -> int:
+    def random_starts(self, model: BlockModel, num_rows: int) -> int:
         """None: random messages and random divisions are among the several tries."""
-        del num_rows
+        del model, num_rows
         return 0
 
     def weigh(self, model: BlockModel, state: PointsWithLocals, rows: SbmRows, objective: float) -> float:

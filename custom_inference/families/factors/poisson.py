@@ -135,8 +135,8 @@ class PoissonVariational(Proposals, Engine):
         """The principal components, on all rows; with random starts beside them where the data are small."""
         return 3 if num_rows * model.shapes["bias"][0] <= _SMALL else 1, num_rows
 
-    def random_starts(self, num_rows: int) -> int:
-        return super().random_starts(num_rows) if num_rows <= _FEW_ROWS else 0
+    def random_starts(self, model: Model, num_rows: int) -> int:
+        return super().random_starts(model, num_rows) if num_rows <= _FEW_ROWS else 0
 
     def suggest_tolerance(self, model: Model, num_rows: int) -> float:
         features = model.shapes["bias"][0]
