@@ -19,8 +19,9 @@ from custom_inference.core.fit import Fit
 from ppl_models import IRM, MODELS
 
 _KINDS = {kind.__name__: kind for kind in (*MODELS.values(), IRM)}
-#: Fields of models that are sizes, of the model or of its data: these, and those that begin as below.
-_SIZES, _OF_SIZES = ("vocabulary_size", "layers", "categories", "total_count"), ("num_", "max_")
+#: Fields of models that are sizes, of the model or of its data: these, and those that begin with the second.
+_SIZES = ("vocabulary_size", "layers", "categories", "total_count", "topics_per_label")
+_OF_SIZES = ("num_", "max_")
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, is_feasible
-from custom_inference.core.method import refusal
+from custom_inference.core.method import Method, refusal
 from custom_inference.core.programs.reference import best_reference, count_configurations
 from custom_inference.core.registry import EXACT_EM_UP_TO, engines_of, family_of
 from custom_inference.em.method import EM, VariationalEM
@@ -99,6 +99,8 @@ def _that_takes_the_size(
         why = "rows are read block by block" if type(x) is RowBlocks else why
         return (_stand_in(model, settings, why) if why else None) or default, x, arguments
     by_size = family.by_size
+    if arguments.get("weights") is not None and type(chosen) is not _Instead:
+        chosen = _that_weighs_rows(model, chosen, settings)
     if by_size is None or chosen is not default or isinstance(x, RowBlocks):
         return chosen, x, arguments
     reading = {name: arguments[name] for name in arguments if name in (*_READING, *model.other_sites)}
@@ -126,6 +128,26 @@ def _that_takes_the_priors(model: Model, default: Any, settings: Mapping[str, An
     if settings:
         return default  # which says why it refuses; without its settings others may take the priors
     raise PriorError(f"no method of {type(model).__name__} has steps for its priors; the default refuses: {refused}")
+
+
+def _that_weighs_rows(model: Model, chosen: Method, settings: Mapping[str, Any]) -> Any:
+    """The method, or the first of the model's engines that weighs rows, where that one does not and these do."""
+    if _weighs_rows(chosen, model):
+        return chosen
+    for name in engines_of(model):
+        other = _by_engine(name)()
+        taken = set(settings) <= set(_settings_of(other)) and refusal(other, model) is None
+        if taken and _weighs_rows(other, model):
+            return _Instead(with_settings(other, dict(settings)), "since the default cannot weigh rows")
+    return chosen
+
+
+def _weighs_rows(method: Method, model: Model) -> bool:
+    try:
+        method.check_weights(model)
+    except MethodError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ point: links would count as a few words more). ``link_on="proportions"`` has pi 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
@@ -33,6 +34,7 @@ from ppl_models.core.model import Example
 from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
 from ppl_models.data import sparse as _sparse
+from ppl_models.data.matrix import Data
 from ppl_models.distributions.basic import Shape, UnexpandedLaw
 from ppl_models.distributions.tokens import Cells, Tokens
 from ppl_models.distributions.topic_means import draw_means, tokens_share, topic_count_law
@@ -40,6 +42,10 @@ from ppl_models.kinds.linked_documents import LinkedDocuments, all_pairs, of_pai
 
 #: Link functions, and what links may depend on.
 LINKS, LINK_ON = ("additive", "sigmoid", "exponential"), ("tokens", "proportions")
+#: What the default concentrations of the proportions add up to, at most: texts of a few dozen words outweigh no more.
+_MOST_PSEUDO_TOKENS = 7.5
+#: Tokens times topics of the number of topics that nobody says, at most: a sweep then takes a fraction of a second.
+_MOST_WORK = 5e7
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,20 +53,24 @@ class RTM(LinkedDocuments, TopicAdmixture):
     """Relational topic model: topics of documents that also explain the links between them.
 
     link: the link function, "additive", "sigmoid" or "exponential"; others raise ModelError.
-    link_on: "tokens", the topics that the tokens took, or "proportions".
+    num_topics: where nobody says it (``for_data``, or ``RTM(vocabulary_size=V)``) 5 sqrt(N), at most N / 10, 400, and
+        (20 or more) 5e7 by the number of tokens.
+    link_on: "tokens", the topics that the tokens took, or "proportions"; by default these, where the link is additive.
     directed: whether R_ij and R_ji are two observations; their probability is the same.
-    link_copies: how often every pair counts, as if it was observed so many times: long texts outweigh few links.
+    link_copies: how often every pair counts, as if it was observed so many times: long texts outweigh few links. By
+        default 4 times, where links are additive and on the proportions, else once.
     negatives: of the sigmoid and the exponential link, unlinked pairs that inference reads, for every link; they are
         drawn once and stand for all. The additive link reads all at no cost. With 0 topics are inferred from the links
         alone; unlinked pairs regularise the weights, as so many pairs of documents at the prior means of their topics
-        (Chang & Blei, section 4.2), of the additive link at the present means: a cut of the feedback.
+        (Chang & Blei, section 4.2), of the additive link at the present means: a cut of the feedback. By default 0 of
+        additive links on the proportions, else 10.
 
     Sites
     -----
     topic: b (K, V), word probabilities; Dirichlet(.05, ..., .05) by default.
     link_weight: w (K,); Normal(0, 5) by default, of the additive link Gamma(1, 1).
     link_bias: w_0 (); Normal(0, 10) by default, of the additive link Gamma(1, 1).
-    topic_proportion: pi (N, K), local; Dirichlet(.1, ..., .1) by default.
+    topic_proportion: pi (N, K), local; by default Dirichlet(a, ..., a), a = .1, of more than 75 topics 7.5 / K.
     topic_share: qbar (N, K), local, given the words; only with link_on="tokens".
     x: (N, V), observed, word counts.
     links: (N, N), observed: ``fit(model, words, links=...)`` takes pairs, a matrix, a networkx graph, or a file of
@@ -69,18 +79,35 @@ class RTM(LinkedDocuments, TopicAdmixture):
     """
 
     link: str = "additive"
-    link_on: str = "tokens"
-    link_copies: int = 1
-    negatives: int = 10
+    link_on: str = None  # pyright: ignore[reportAssignmentType]
+    link_copies: int = None  # pyright: ignore[reportAssignmentType]
+    negatives: int = None  # pyright: ignore[reportAssignmentType]
 
     whole_fields: ClassVar[tuple[str, ...]] = ("document_length", "link_copies")
 
     def __post_init__(self) -> None:
+        self._complete("link_on", "proportions" if self.link == "additive" else "tokens")
+        by_labels = self.link == "additive" and self.link_on == "proportions"
+        self._complete("link_copies", 4 if by_labels else 1)
+        self._complete("negatives", 0 if by_labels else 10)
         for what, given, valid in (("link", self.link, LINKS), ("link_on", self.link_on, LINK_ON)):
             if given not in valid:
                 raise ModelError(unknown_name(what, given, valid))
         require_whole({"negatives": self.negatives}, 0)
         super().__post_init__()
+
+    def _complete(self, name: str, value: str | int) -> None:
+        if getattr(self, name) is None:
+            object.__setattr__(self, name, value)
+
+    @classmethod
+    def number_for(cls, data: Data, settings: Mapping[str, Any]) -> int | None:
+        """Return how many topics predict hidden links well in so many documents, and are sampled soon in so many
+        tokens."""
+        del settings
+        many = min(len(data) // 10, int(5 * math.sqrt(len(data))), 400)
+        tokens = max(float(_sparse.row_sums(data.observed_x).sum()), 1.0)
+        return max(2, min(many, max(20, int(_MOST_WORK / tokens))))
 
     @property
     def sites(self) -> Mapping[str, Site]:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -102,9 +129,13 @@ class RTM(LinkedDocuments, TopicAdmixture):
         return self.link_on == "tokens"
 
     def default_priors(self) -> dict[str, Any]:
+        size = self.num_topics
+        share = {"topic_proportion": dist.Dirichlet(torch.full((size,), min(0.1, _MOST_PSEUDO_TOKENS / size)))}
         if self.link == "additive":
-            return {**super().default_priors(), "link_weight": dist.Gamma(1.0, 1.0), "link_bias": dist.Gamma(1.0, 1.0)}
-        return {**super().default_priors(), "link_weight": dist.Normal(0.0, 5.0), "link_bias": dist.Normal(0.0, 10.0)}
+            own = {"link_weight": dist.Gamma(1.0, 1.0), "link_bias": dist.Gamma(1.0, 1.0)}
+        else:
+            own = {"link_weight": dist.Normal(0.0, 5.0), "link_bias": dist.Normal(0.0, 10.0)}
+        return {**super().default_priors(), **share, **own}
 
     def __call__(
         self, x: Tensor | None = None, *, links: Tensor | None = None, **plate: Unpack[DocumentPlate]

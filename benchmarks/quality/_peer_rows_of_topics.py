@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks._lines import Lines
+from benchmarks.quality import labelled_topics, relational_topics
 from benchmarks.quality._correlated_data import newsgroups, perplexity, split, under_dirichlet, under_gaussian
 from benchmarks.quality._dynamic_data import synthetic, variation
-from benchmarks.quality._peer_rows_of import Row, once
+from benchmarks.quality._peer_rows_of import Row, Timed, once
 from benchmarks.quality.dynamic_topics import tomotopy as tomotopy_dtm
+from benchmarks.quality.relational_topics import cora, split_of
 from benchmarks.quality.supervised_topics import poliblog
 from benchmarks.quality.supervised_topics import tomotopy as tomotopy_slda
 from custom_inference.core.fit import Fit
@@ -116,6 +118,49 @@ def _accuracy(corpus: Any, found: Any) -> float:
     return float(((found > 0.5) == (corpus.y > 0.5)).mean())
 
 
+# ----- labels, covariates, links ----------------------------------------------------------------------------------
+
+
+def _plain(alpha: float) -> Callable[[Any, Fit], Any]:
+    """Topics, and the same concentration of all for every document."""
+    return lambda data, found: (found.params["topic"].double().numpy(), alpha)
+
+
+def _by_group(data: Any, found: Fit) -> Any:
+    """Topics, and the concentrations of the documents' groups."""
+    alpha = (found.params["prevalence_bias"] + found.params["prevalence_weight"]).exp().double().numpy()
+    return found.params["topic"].double().numpy(), alpha[data.truth]
+
+
+def _half_given(data: Any, found: Any) -> float:
+    """Perplexity of half the tokens of test documents, or what a peer's run says of it."""
+    if type(found) is float:
+        return found
+    topic, alpha = found
+    alpha = np.full(len(topic), alpha) if np.ndim(alpha) == 0 else alpha
+    return perplexity(under_dirichlet(topic, alpha, data.seen), topic, data.held)
+
+
+def _of_labels(lines: str, what: str, peer: str, read: Callable[[Any, Fit], Any], theirs: Callable[..., Any]) -> Row:
+    def timed(data: Any) -> Timed:
+        found = theirs(data, 0)
+        return Timed(float(found.perplexity), found.seconds)
+
+    ours = once(lambda data: {"x": data.x, "y": data.y, "groups": np.eye(labelled_topics.GROUPS)[data.y]}, read)
+    what = f"four newsgroups, {what}: perplexity of half the tokens of test documents"
+    return Row(Lines(lines), what, "less", f"tomotopy {peer}", ("tomotopy",), labelled_topics.read, ours, timed,
+               _half_given)  # fmt: skip
+
+
+def _citations(folder: Path) -> Any:
+    return split_of(*cora(folder), 0)
+
+
+def _precision(split: Any, chance: Any) -> float:
+    """Average precision of the hidden links."""
+    return relational_topics.scores(split, chance)[1]
+
+
 def _news(lines: str, peer: str, package: str, read: Callable[[Any, Fit], Any], theirs: Callable[[Any], Any]) -> Row:
     what = _NEWS if package != "tomotopy" or "HDP" not in lines else _NEWS.replace("20 topics", "topics as found")
     return Row(Lines(lines), what, "less", peer, (package,), newsgroups, _of_words(read), theirs, _completed)
@@ -141,4 +186,14 @@ ROWS: tuple[Row, ...] = (
     Row(Lines("fit(SupervisedLDA(num_topics=20), x, response=y)"), "political blogs, five folds: accuracy", "more",
         "tomotopy SLDAModel, 500 sweeps", ("tomotopy",), poliblog, _supervised, partial(_by_folds, tomotopy_slda),
         _accuracy),
+    _of_labels("fit(LabeledLDA(num_topics=4, num_labels=4), x, labels=y)", "a topic a label",
+               "PLDAModel, 500 sweeps", _plain(0.1), partial(labelled_topics.tomotopy, own=1, common=0)),
+    _of_labels("fit(PartiallyLabeledLDA(num_topics=20, num_labels=4, topics_per_label=4), x, labels=y)",
+               "4 topics a label, 4 in common", "PLDAModel, 500 sweeps", _plain(0.1), labelled_topics.tomotopy),
+    _of_labels("fit(DirichletMultinomialRegression(num_topics=20), x, covariates=groups)",
+               "20 topics, the group given", "DMRModel, 500 sweeps", _by_group, labelled_topics.tomotopy_regression),
+    Row(Lines("fit(RTM(vocabulary_size=x.shape[1]), x, links=links)"), "citations of Cora: average precision of a hidden tenth", "more",
+        "LDA of as many topics and chains, then scikit-learn's LogisticRegression", ("scikit-learn",), _citations,
+        once(lambda split: {"x": split.x, "links": split.matrix}, lambda split, found: found.predict(None).numpy()),
+        relational_topics.regression, _precision),
 )  # fmt: skip

@@ -13,6 +13,7 @@ import importlib.util
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -49,6 +50,11 @@ class Found(NamedTuple):
     chance: Array
     perplexity: float | None
     seconds: float
+
+
+def read(folder: Path) -> Corpus:
+    x, new, y, truth = labelled_newsgroups(folder)
+    return Corpus(x, y, new, truth, *split(new, 0.5, most=None))
 
 
 def _completed(data: Corpus, topic: Array, alpha: Array) -> float:
@@ -129,13 +135,32 @@ def tomotopy(data: Corpus, seed: int, own: int = 4, common: int = 4) -> Found:
     for row, group in zip(data.x, data.y, strict=True):
         made.add_doc(list(np.repeat(row.indices, row.data).astype(str)), labels=[str(group)])
     _, seconds = cpu_seconds(lambda: made.train(500, workers=1))
-    topic, known = np.full((made.k, data.x.shape[1]), 1e-10), np.array([int(word) for word in made.used_vocabs])
-    topic[:, known] = np.stack([made.get_topic_word_dist(k) for k in range(made.k)])
-    topic, alpha, names = topic / topic.sum(1, keepdims=True), np.full(made.k, 0.1), list(made.topic_label_dict)
+    topic, alpha, names = _topics_of(made, data.x.shape[1]), np.full(made.k, 0.1), list(made.topic_label_dict)
     share = under_dirichlet(topic, alpha, data.new)
     begin = [own * names.index(str(group)) for group in range(GROUPS)]
     chance = np.stack([share[:, at : at + own].sum(1) for at in begin], 1)
     return Found(chance, _completed(data, topic, alpha), seconds)
+
+
+def tomotopy_regression(data: Corpus, seed: int, size: int = 20) -> Found:
+    """Its DMRModel, 500 sweeps; completion knows the group, and so do its concentrations."""
+    import tomotopy as tp  # pyright: ignore[reportMissingImports]
+
+    made = tp.DMRModel(k=size, eta=0.05, seed=seed)
+    for row, group in zip(data.x, data.y, strict=True):
+        made.add_doc(list(np.repeat(row.indices, row.data).astype(str)), metadata=str(group))
+    _, seconds = cpu_seconds(lambda: made.train(500, workers=1))
+    topic = _topics_of(made, data.x.shape[1])
+    alpha = np.stack([made.get_topic_prior(str(group)) for group in range(GROUPS)])
+    chance = np.zeros((data.new.shape[0], GROUPS))
+    return Found(chance, _completed(data, topic, alpha[data.truth]), seconds)
+
+
+def _topics_of(made: Any, words: int) -> Array:
+    """The topics (K, V) of a model of tomotopy, whose words are the numbers of ours."""
+    topic, known = np.full((made.k, words), 1e-10), np.array([int(word) for word in made.used_vocabs])
+    topic[:, known] = np.stack([made.get_topic_word_dist(k) for k in range(made.k)])
+    return topic / topic.sum(1, keepdims=True)
 
 
 class Line(NamedTuple):
@@ -183,8 +208,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     given, smoke = parser.parse_args(arguments), bool(os.environ.get("PPL_SMOKE"))
     quiet_and_single_threaded()
     folder, results = require_data(parser, given), QUICK if smoke else RESULTS
-    x, new, y, truth = labelled_newsgroups(folder)
-    data = Corpus(x, y, new, truth, *split(new, 0.5, most=None))
+    data = read(folder)
+    x, y, new, truth = data[:4]
     names = given.lines.split(";") if given.lines else [*LINES][1:4:2] if smoke else [*LINES]
     absent = importlib.util.find_spec("tomotopy") is None
     note = "tomotopy is not installed here, and left out." if absent else ""

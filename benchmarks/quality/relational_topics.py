@@ -1,11 +1,12 @@
 """Links between papers from their topics, words from links, documents without links; recovery of known topics.
 
-    python -m benchmarks.quality.relational_topics [--data DIR] [--parts chain,average,peers,new,recovery]
+    python -m benchmarks.quality.relational_topics [--data DIR] [--parts default,chain,average,peers,new,recovery]
 
 2,410 papers of Cora with 4,231 citations, taken as undirected: a tenth of the links is hidden and looked for among
 20,000 pairs without a link (AUC, AP), and among all documents that the other end is not known to be linked to (median
 rank). The number of topics and ``link_copies`` are chosen within the training links of every split, by the average
-precision of a short chain on a tenth of them. Parts that are not run keep their tables.
+precision of a short chain on a tenth of them; of the default nothing is. The peer, LDA and a logistic regression, has
+as many topics and chains as the default. Parts that are not run keep their tables.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import torch
 from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from custom_inference import CollapsedGibbs, VariationalEM, match_components
+from custom_inference import fit as default_fit
+from custom_inference.families.links import SAMPLED
 from ppl_models import LDA, RTM
 
 INTRO = (
@@ -37,8 +40,10 @@ INTRO = (
 COLUMNS = ("method", "splits", "AUC", "AP", "median rank", "CPU s", "CPU s of the choice")
 #: Numbers of topics and of copies of the links to choose from, for one chain and for several.
 CHOICES, OF_SEVERAL = ((50, 3), (100, 3)), ((100, 4), (150, 4))
-#: Chains that are averaged.
-CHAINS = 10
+#: Chains that are averaged; those of the default of RTM.
+CHAINS, DEFAULT_CHAINS = 10, SAMPLED().chains
+#: The model whose number of topics is that of the documents; type checkers ask for it.
+OPEN: Any = RTM
 #: Settings of chains: on the proportions and on the tokens' topics, of those for a choice, and of those for an average.
 LONG = {"warmup": 40, "num_samples": 30, "thin": 4}
 SHORT = {"warmup": 30, "num_samples": 10, "thin": 2}
@@ -143,18 +148,34 @@ def smoothed(split: Split) -> Any:
     return cosine(weighted + sp.diags(1 / degree) @ split.matrix @ weighted)
 
 
+def by_default(split: Split) -> Any:
+    """The two lines: ``fit(RTM(vocabulary_size=V), x, links=links)`` and ``predict``."""
+    return (
+        default_fit(OPEN(vocabulary_size=split.x.shape[1]), split.x, links=split.matrix, progress=False)
+        .predict(None)
+        .numpy()
+    )
+
+
 def regression(split: Split) -> Any:
-    """LDA of 50 topics, then a logistic regression of links on the products of the proportions."""
+    """The mean over as many chains of LDA as the default of RTM has, of as many topics."""
+    topics = OPEN.for_data(split.x).num_topics
+    return sum(_regression(split, topics, seed) for seed in range(DEFAULT_CHAINS)) / DEFAULT_CHAINS
+
+
+def _regression(split: Split, topics: int, seed: int) -> Any:
+    """The probability of links by a logistic regression on the products of LDA's proportions."""
     from sklearn.linear_model import LogisticRegression
 
-    fit = CollapsedGibbs(chains=1, threads=1, warmup=150, num_samples=15, thin=3, learn=True).fit(
-        LDA(num_topics=50, vocabulary_size=split.x.shape[1]), split.x, progress=False
-    )
+    model = LDA(num_topics=topics, vocabulary_size=split.x.shape[1])
+    model = model.with_concentration(alpha=min(0.1, 7.5 / topics))
+    method = CollapsedGibbs(chains=1, threads=1, warmup=40, num_samples=6, thin=4)
+    fit = method.fit(model, split.x, seed=seed, progress=False)
     share, size, rng = fit.transform().numpy(), split.x.shape[0], np.random.default_rng(2)
     others = np.sort(rng.integers(0, size, (10 * len(split.known), 2)), 1)
     pairs, truth = np.r_[split.known, others], np.arange(11 * len(split.known)) < len(split.known)
     learner = LogisticRegression(C=1.0, max_iter=5000).fit(50 * share[pairs[:, 0]] * share[pairs[:, 1]], truth)
-    return (share * learner.coef_[0]) @ share.T
+    return 1 / (1 + np.exp(-50 * (share * learner.coef_[0]) @ share.T - learner.intercept_[0]))
 
 
 def line(name: str, split: Split, made: Callable[[], Any], choice: float | None = None) -> list[Any]:
@@ -201,10 +222,20 @@ def _keep(kept: list[Any], value: Any) -> Any:
     return value
 
 
+def defaults(x: Any, pairs: Any, splits: int) -> Table:
+    """The two lines, on every split."""
+    table = Table(TITLES["default"], COLUMNS)
+    table.note = f"{OPEN.for_data(x).num_topics} topics, by the number of documents; {DEFAULT_CHAINS} chains."
+    rows = [line("default", split_of(x, pairs, s), partial(by_default, split_of(x, pairs, s))) for s in range(splits)]
+    table.rows.append(averaged("fit(RTM(vocabulary_size=V), x, links=links)", rows))
+    return table
+
+
 def peers(x: Any, pairs: Any, splits: int) -> Table:
-    table = Table("Without links in the topics", COLUMNS)
+    table = Table(TITLES["peers"], COLUMNS)
+    table.note = "LDA with the topics and the chains of the default of RTM, concentrations too."
     lines: dict[str, Callable[[Split], Any]] = {
-        "LDA, 50 topics, logistic on products": regression,
+        "LDA, logistic on products": regression,
         "tf-idf cosine": lambda split: cosine(tfidf(split.x)),
         "tf-idf smoothed over the links, cosine": smoothed,
     }
@@ -260,8 +291,8 @@ def recovery(draws: int) -> Table:
     gibbs = CollapsedGibbs(chains=1, threads=1, warmup=60, num_samples=20, thin=2)
     bounded = VariationalEM(guide="dirichlet", max_iterations=25)
     lines: list[tuple[str, str, Any, dict[str, Any]]] = [
-        ("additive", "Gibbs", gibbs, {}),
-        ("additive", "Gibbs, on proportions", gibbs, {"link_on": "proportions", "negatives": 0}),
+        ("additive", "Gibbs", gibbs, {"link_on": "tokens"}),
+        ("additive", "Gibbs, on proportions", gibbs, {"link_copies": 1}),
         ("sigmoid", "Gibbs", gibbs, {}),
         ("exponential", "Gibbs", gibbs, {}),
         ("sigmoid", "variational EM", bounded, {}),
@@ -282,12 +313,12 @@ def _recovered(kind: str, method: Any, seed: int, how: dict[str, Any]) -> tuple[
     weight, bias = (
         (np.array([0.6, 0.4, 0.3, 0.2]), 0.01) if kind == "additive" else (np.array([6.0, 5.0, 4.0, 3.0]), -5.0)
     )
-    share = proportion if how.get("link_on") == "proportions" else tokens / 40
+    model = RTM(num_topics=4, vocabulary_size=120, link=kind, **how)
+    share = proportion if model.link_on == "proportions" else tokens / 40
     score = (share * weight) @ share.T + bias
     rate = {"additive": score, "sigmoid": 1 / (1 + np.exp(-score)), "exponential": np.exp(score)}[kind]
     drawn = rng.random(rate.shape) < rate if kind == "sigmoid" else rng.poisson(rate)
     upper = np.triu(drawn, 1).astype(float)
-    model = RTM(num_topics=4, vocabulary_size=120, link=kind, **how)
     fit, seconds = cpu_seconds(
         lambda: method.fit(model, x, links=sp.csr_matrix(upper + upper.T), seed=seed, progress=False)
     )
@@ -306,6 +337,7 @@ def _apart(topic: Any, fit: Any) -> float:
 
 
 TITLES = {
+    "default": "By default",
     "chain": "One chain",
     "average": "The mean of several chains",
     "peers": "Without links in the topics",
@@ -327,6 +359,7 @@ def main(arguments: Sequence[str] | None = None, *, results: Path | None = None)
     choices, several = (((5, 1),),) * 2 if smoke else (CHOICES, OF_SEVERAL)
     old = read_tables("relational_topics", folder=results)
     made: dict[str, Callable[[], Table]] = {
+        "default": lambda: defaults(x, pairs, splits),
         "chain": lambda: sampled(x, pairs, splits, 1, choices),
         "average": lambda: sampled(x, pairs, splits, 2 if smoke else CHAINS, several),
         "peers": lambda: peers(x, pairs, splits),

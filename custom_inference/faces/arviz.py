@@ -93,8 +93,8 @@ def to_arviz(
         raise MethodError(f"{found}; expected at least 1, 1 and 0")
     labels = {axis: distinct(values) for axis, values in fit.coords.items()}
     groups = {"posterior": _posterior(fit, num_draws, max_rows if locals_ else 0, labels)}
-    if fit.sample_stats:
-        groups["sample_stats"] = dataset(fit.sample_stats, {}, {})
+    if stats := {name: value for name, value in fit.sample_stats.items() if not name.startswith("each_")}:
+        groups["sample_stats"] = dataset(stats, {}, {})
     groups |= _scores(fit, num_draws, log_likelihood, groups["posterior"], labels)
     if num_copies:
         drawn, why = draw_groups(fit, num_copies, labels)

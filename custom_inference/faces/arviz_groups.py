@@ -17,6 +17,7 @@ from custom_inference.core import predictive
 from custom_inference.core.draws import PosteriorDraws
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.result import Result
+from ppl_models.data import sparse as _sparse
 from ppl_models.data.answers import ANSWERS, labels_in_common
 from ppl_models.data.held import to_numpy
 
@@ -95,10 +96,15 @@ def as_whole_numbers(fit: Result, values: Mapping[str, Tensor]) -> dict[str, Ten
     return dict(values) | {site: one for site, one in counted.items() if bool((one == values[site]).all())}
 
 
+def _fits(value: Tensor) -> bool:
+    return not _sparse.is_sparse(value) or value.numel() <= DENSE_UP_TO
+
+
 def data_groups(fit: Result, labels: Labels) -> dict[str, xr.Dataset]:
     """observed_data and constant_data, where there is something to hold."""
     model, data, site = fit.model, fit.data, fit.model.observed_site
-    observed, mask = {name: data.others[name] for name in model.sites_of("observed")[1:]}, data.mask
+    beside, mask = {name: data.others[name] for name in model.sites_of("observed")[1:]}, data.mask
+    observed = {name: _sparse.dense(one) for name, one in beside.items() if _fits(one)}
     if not data.is_sparse or data.x.numel() <= DENSE_UP_TO:
         dense = data.dense()
         mask = dense.mask  # of a graph it is made of its hidden dyads

@@ -148,6 +148,8 @@ class CollapsedGibbs(Settings, Method):
         params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}
         diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
         remarks = left_out(modes[0], [mode for mode in modes if not any(mode.record is one for one in agreeing)])
+        each = sampler.keep_each([one.mean for one in usable], [one.locals for one in usable])
+        remarks += [f"predictions are the mean over all {len(usable)} chains"] * (len(usable) > 1 and bool(each))
         beside = ", ".join(["q", *best.chain.list_sampled()])
         return Fit(
             model=best.chain.with_fitted_priors(model) if self.learn else model,
@@ -163,7 +165,8 @@ class CollapsedGibbs(Settings, Method):
             local=sampler.local_of_draws(model, data, torch.stack([one for r in agreeing for one in r.locals])),
             draws=_stack_draws(agreeing, data.x.dtype),
             sample_stats={"lp": torch.tensor([record.lp[:length] for record in agreeing], dtype=torch.float64)}
-            | {name.replace(" ", "_"): torch.as_tensor(value) for name, value in _collect_watched(agreeing).items()},
+            | {name.replace(" ", "_"): torch.as_tensor(value) for name, value in _collect_watched(agreeing).items()}
+            | each,
             details={
                 **diagnostics,
                 "chains": len(records),

@@ -130,6 +130,12 @@ class Sampler(abc.ABC):
         """The posterior of the training rows' locals from those of the draws (S, N, ...), each already reordered to
         the labels that are reported; the bound is NaN."""
 
+    def keep_each(self, means: list[Params], locals_: list[list[Tensor]]) -> Params:
+        """What predictions average over all chains, in whatever modes these are, from each one's means of the globals
+        and its draws of the locals: tensors (chain, ...), by names that begin with "each_"; by default nothing."""
+        del means, locals_
+        return {}
+
     def relabel(self, locals_: Tensor, order: Tensor) -> Tensor:
         """``Chain.locals`` with components in another order; by default they are the last axis."""
         return locals_[..., order]

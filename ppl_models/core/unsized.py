@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ppl_models.core.doors import read_for
+from ppl_models.core.doors import needs_no_number, read_for
 from ppl_models.core.errors import ModelError
 from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.covariates import read_before
@@ -85,17 +85,20 @@ class UnsizedModel:
 def sizes_lacking(kind: ModelType, settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The sizes that a class of models needs, and that settings leave to the data.
 
-    None where something else is lacking, or the number of components is, or a setting is not known: these the class
-    itself refuses.
+    None where something else is lacking, or the number of components is that ``number_for`` does not say, or a setting
+    is not known: these the class itself refuses.
     """
     named = {one.name: one for one in fields(cast(Any, kind))}
     needed = [
         name for name, one in named.items()
         if one.default is MISSING and one.default_factory is MISSING and name not in settings
     ]  # fmt: skip
-    of_data = set(kind.axes.values()) - {kind.axes.get("component")}
+    if not needed or not set(settings) <= set(named) or not kind.has_example():
+        return ()
+    component = kind.axes.get("component")
+    of_data = set(kind.axes.values()) - (set() if component in needed and needs_no_number(kind) else {component})
     sizes = all(name in of_data or (name.startswith("num_") and name not in kind.axes.values()) for name in needed)
-    return tuple(needed) if sizes and set(settings) <= set(named) and kind.has_example() else ()
+    return tuple(needed) if sizes else ()
 
 
 def with_sizes(model: ModelType, data: Source | RowBlocks, others: Mapping[str, Any]) -> Any:

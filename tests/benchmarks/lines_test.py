@@ -27,8 +27,12 @@ def small_data(kind):
         return {"x": rng.poisson(2.0, (30, 12)).astype(float)}
     if kind.__name__ == "NOCA":
         return {"x": (rng.random((40, 12)) < 0.3).astype(float)}
+    if kind.__name__ in ("LabeledLDA", "PartiallyLabeledLDA"):
+        return {"x": example.data.x, "y": np.arange(len(example.data)) % 4}
     others = example.data.others
-    return {"x": example.data, "ratings": example.data, "y": others.get("response"), **others}
+    response = others.get("response", others.get("labels"))
+    beside = {"ratings": example.data, "y": response, "groups": others.get("covariates"), **others}
+    return {"x": example.data.x if kind.__name__ == "RTM" else example.data, **beside}
 
 
 def test_three_rows_are_what_their_lines_give():

@@ -44,7 +44,7 @@ _READING = {
     "round_counts": "round the entries to whole numbers first, as of expected counts; NMF alone takes others.",
 }
 #: Parameter -> what methods call it.
-_LIMITS = {"max_iter": ("max_iterations", "steps", "sweeps"), "tol": ("tolerance",)}
+_LIMITS = {"max_iter": ("max_iterations", "sweeps", "steps"), "tol": ("tolerance",)}
 #: Fields of models that hold data: ``fit`` takes them, not the constructor.
 _GIVEN = {"covariates"}
 

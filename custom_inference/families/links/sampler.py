@@ -17,6 +17,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.families.common.explicit import first_values
@@ -121,6 +123,13 @@ class LinkSampler(LdaSampler):
         explicit: Any = {"link_weight": chain.weights, "link_bias": chain.bias}
         explicit |= {} if topics is None else {"topic": topics}
         return with_hyper_parameters(model, chain, explicit, seed, start)
+
+    def keep_each(self, means: list[Params], locals_: list[list[Tensor]]) -> Params:
+        """Keep each chain's topics, weights, bias and mean proportions, in single precision."""
+        drawn = (torch.stack(one) for one in locals_)
+        share = [(one / one.sum(-1, keepdim=True)).mean(0) for one in drawn]
+        sites = {site: torch.stack([one[site] for one in means]) for site in ("topic", "link_weight", "link_bias")}
+        return {f"each_{name}": value.float() for name, value in {**sites, "share": torch.stack(share)}.items()}
 
     def local_posterior(self, model: RTM, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Infer the locals by the variational engine, which leaves the links out where it has no bound for them."""

@@ -37,7 +37,7 @@ FAMILIES = (
         stages=("collapsed Gibbs sampling, topics merged",),
         sampler=SupervisedSampler,
         methods={"prediction_constrained": PredictionConstrained, "monte_carlo_em": MonteCarloEM},
-        default="dirichlet",
+        default="prediction_constrained",
         presentation=OF_RESPONSES,
         predict=predict_response,
     ),

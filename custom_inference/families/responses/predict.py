@@ -11,7 +11,8 @@ from torch import Tensor
 from custom_inference.core.result import Result
 from custom_inference.core.states import Params
 from custom_inference.families.conjugate.dirichlet import Dirichlet
-from custom_inference.families.responses.constrained import OBJECTIVE, fold_in_documents, shares
+from custom_inference.families.responses.constrained import OBJECTIVE
+from custom_inference.families.responses.searches import fold_in_documents, shares
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from custom_inference.families.topics.laplace import LdaLaplace

@@ -51,7 +51,9 @@ def ppl(*arguments):
 
 
 def fitted(out, model, table, *options):
-    code, said = ppl("fit", model, table, "-k", 2, "--set", "max_iterations=3", "--out", out, *options)
+    short = ("sweeps=16", "average=8", "chains=1") if model == "supervised_lda" else ("max_iterations=3",)
+    settings = [part for one in short for part in ("--set", one)]
+    code, said = ppl("fit", model, table, "-k", 2, *settings, "--out", out, *options)
     assert code == 0, said
     return Fit.load(out / "fit.safetensors")
 

@@ -72,4 +72,4 @@ def test_where_rows_cannot_be_weighed_it_is_an_error():
     with pytest.raises(MethodError, match="sample_weight of a graph"):
         SBMEstimator(2).fit(np.ones((4, 4)) - np.eye(4), sample_weight=np.ones(4))
     y = np.where(weight > 0, "yes", "no")
-    assert SupervisedLDAEstimator(2, max_iter=30, tol=1e-2).fit(x + 1, y, sample_weight=weight).fit_.weights is not None
+    assert "since the default cannot weigh" in SupervisedLDAEstimator(2).fit(x + 1, y, sample_weight=weight).fit_.status

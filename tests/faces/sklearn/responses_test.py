@@ -25,8 +25,9 @@ pytestmark = [
 
 Supervised: Any = estimator_of(SupervisedLDA)
 Discriminative: Any = estimator_of(DiscriminativeLDA)
-#: Few iterations.
+#: Few iterations, of the default of each.
 QUICK = {"random_state": 1, "max_iter": 8, "settings": {"search": ci.Search(restarts=1)}}
+SHORT = {"random_state": 1, "max_iter": 16, "settings": {"begin": 4, "average": 8, "chains": 1, "weight": 10.0}}
 WORDS = [f"{kind}{place}" for kind in ("river", "money", "word") for place in range(6)]
 
 
@@ -39,7 +40,7 @@ def drawn(number: int = 90, seed: int = 0):
 
 
 def made(response: str = "binary", **settings):
-    return Supervised(n_components=3, response=response, **{**QUICK, **settings})
+    return Supervised(n_components=3, response=response, **{**SHORT, **settings})
 
 
 def test_a_binary_response_of_any_labels_is_a_classifier():
@@ -95,7 +96,7 @@ def test_it_fits_into_scikit_learn(estimator):
     x, share = drawn(60)
     texts = [" ".join(np.repeat(WORDS, row.astype(int))) for row in x]
     y = np.where(share[:, 0] > share[:, 1], "wet", "dry")
-    pipe = make_pipeline(CountVectorizer(), estimator(n_components=3, **{**QUICK, "max_iter": 4}))
+    pipe = make_pipeline(CountVectorizer(), estimator(n_components=3, **(SHORT if estimator is Supervised else QUICK)))
     scores = cross_val_score(pipe, texts, y, cv=2)
     assert scores.shape == (2,) and scores.mean() > 0.6
     found: Any = clone(pipe)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
@@ -25,7 +27,8 @@ def toy(kind, directed=False, unknown=False, copies=1, **priors):
     if unknown:
         links[0, 2] = np.nan
         links[2, 0] = links[2, 0] if directed else np.nan
-    model = RTM(num_topics=2, vocabulary_size=3, link=kind, directed=directed, link_copies=copies)
+    settings: dict[str, Any] = {"link": kind, "directed": directed, "link_copies": copies, "link_on": "tokens"}
+    model = RTM(num_topics=2, vocabulary_size=3, **settings)
     known = {"link_weight": torch.tensor(PARAMS["link_weight"]), "link_bias": torch.tensor(bias, dtype=torch.float64)}
     model = model.with_concentration(alpha=ALPHA, gamma=GAMMA).with_priors(**{**known, **priors})
     settings = {"kind": kind, "directed": directed, "copies": copies}

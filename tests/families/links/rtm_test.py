@@ -236,7 +236,7 @@ def test_minibatches_of_documents_are_unbiased(directed):
 def test_links_on_the_proportions_are_fitted_by_svi(link):
     """The bound of a fit is the mean of all that the program states, of pairs too, less the log of the guide."""
     example = RTM.example()
-    model = RTM(num_topics=3, vocabulary_size=9, link=link, link_on="proportions")
+    model = RTM(num_topics=3, vocabulary_size=9, link=link, link_on="proportions", link_copies=1, negatives=10)
     fit = ci.SVI(guide="mean_field", steps=3).fit(model, example.data, progress=False)
     assert "topic_share" not in model.sites and fit.params["link_weight"].shape == (3,)
     local, state = fit.transform(), {name: fit.params[name] for name in model.global_sites}

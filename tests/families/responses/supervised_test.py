@@ -69,7 +69,7 @@ def test_em_climbs_finds_the_weights_and_predicts():
         x[n] = rng.multinomial(np.bincount(q, minlength=3), topic).sum(0)
     response = (rng.random(400) < 1 / (1 + np.exp(-mean @ weight))).astype(float)
     model = SupervisedLDA(num_topics=3, vocabulary_size=30)
-    fit = ci.fit(model, x[:300], response=response[:300], progress=False)
+    fit = ci.fit(model, x[:300], response=response[:300], method="dirichlet", progress=False)
     assert float(fit.elbo.diff().min()) > -1e-6
     order = ci.match_components(topic, fit.params["topic"]).order
     assert np.abs(fit.params["response_weight"][order].numpy() - weight).max() < 1.5

@@ -59,9 +59,8 @@ def compare_neighbours(fit: Fit, say: Callable[[str], None]) -> Neighbours | str
     if _FITS * seconds > _TOLD:
         say(f"comparing with fewer and more components: about {_FITS * seconds:.0f} s (--no-compare leaves it out)")
     size = fit.model.sizes["component"]
-    models = {each: with_components(fit.model, each, fit.data) for each in (size - 1, size, size + 1) if each > 0}
     columns: dict[str, dict[str, float]] = {}
-    remarks: list[str] = []
+    models, remarks = _resize(fit, [each for each in (size - 1, size, size + 1) if each > 0])
     for name, compute in (("held-out score", _score_held_out), ("BIC", _compute_bics)):
         try:
             with own_errors(), warnings.catch_warnings():
@@ -76,6 +75,18 @@ def compare_neighbours(fit: Fit, say: Callable[[str], None]) -> Neighbours | str
         table.insert(1, "gain over none", table["held-out score"] - table.loc["none", "held-out score"])
     table = table.loc[[line for line in table.index if table.loc[line].notna().any()]]
     return conclude(fit, table, remarks)
+
+
+def _resize(fit: Fit, sizes: list[int]) -> tuple[dict[int, Model], list[str]]:
+    """Return the models of other sizes, and why there are none of some: labels need topics, priors say one of each."""
+    models, remarks = {fit.model.sizes["component"]: fit.model}, []
+    for size in sizes:
+        try:
+            with own_errors():
+                models[size] = with_components(fit.model, size, fit.data)
+        except PPLError as error:
+            remarks.append(f"Not compared with {size} components: {str(error).partition(chr(10))[0]}.")
+    return dict(sorted(models.items())), remarks
 
 
 def _score_held_out(fit: Fit, models: dict[int, Model]) -> dict[str, float]:
