@@ -86,7 +86,9 @@ class Dirichlet(Pair):
 
     def kl(self, other: Dirichlet | Tensor) -> Tensor:
         """Compute KL(self || other) of every row, summed over its groups, (...)."""
-        prior = (other if isinstance(other, Tensor) else other.concentration).expand_as(self.concentration)
+        prior = other if isinstance(other, Tensor) else other.concentration
+        if prior.shape[-1:] != self.concentration.shape[-1:]:  # one of all rows needs no more than its own log-gammas
+            prior = prior.expand_as(self.concentration)
         sums = [torch.lgamma(group_sums(one, self.groups)) for one in (self.concentration, prior)]
         each = torch.lgamma(prior) - torch.lgamma(self.concentration) + (self.concentration - prior) * self.expected()
         return (sums[0] - sums[1]).sum(-1) + each.sum(-1)

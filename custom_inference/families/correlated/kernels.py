@@ -42,7 +42,7 @@ def sweep_tokens(
     padded = share.shape[1]
     mass, state = np.float32(gamma.sum()), rng[0]
     weight, inverse = np.empty(padded, np.float32), np.empty(padded, np.float32)
-    cumulative = np.empty(padded // LANES, np.float32)
+    cumulative = np.zeros(1 + padded // LANES, np.float32)
     for k in range(padded):
         inverse[k] = np.float32(1) / (np.float32(total[k]) + mass)
     for i in range(start.shape[0] - 1):
@@ -50,17 +50,18 @@ def sweep_tokens(
         for k in range(padded):
             weight[k] = own[k] * inverse[k]
         for t in range(start[i], start[i + 1]):
-            counts, prior, old = word_topic[word[t]], gamma[word[t]], topic[t]
+            counts, prior, old, left = word_topic[word[t]], gamma[word[t]], np.intp(topic[t]), np.float32(0)
             if old >= 0:
-                counts[old] -= 1
-                total[old] -= 1
-                inverse[old] = np.float32(1) / (np.float32(total[old]) + mass)
-                weight[old] = own[old] * inverse[old]
-            new, state = draw_topic(counts, weight, prior, cumulative, state)  # pyright: ignore
-            counts[new] += 1
-            total[new] += 1
-            inverse[new] = np.float32(1) / (np.float32(total[new]) + mass)
-            weight[new] = own[new] * inverse[new]
+                left = own[old] / (np.float32(total[old] - 1) + mass) * (np.float32(counts[old] - 1) + prior)
+            new, state = draw_topic(counts, weight, prior, old, left, cumulative, state)  # pyright: ignore
+            if new == old:
+                continue
+            for place, step in ((old, -1), (new, 1)):
+                if place >= 0:
+                    counts[place] += step
+                    total[place] += step
+                    inverse[place] = np.float32(1) / (np.float32(total[place]) + mass)
+                    weight[place] = own[place] * inverse[place]
             topic[t] = new
     rng[0] = state
 

@@ -37,13 +37,12 @@ from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.local_inference import Local
 from custom_inference.families.common.explicit import Explicit, dependent_sites
 from custom_inference.families.common.slices import slice_step
-from custom_inference.families.hdp.engine import propose_number
+from custom_inference.families.hdp.engine import has_sticks, propose_number
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.gibbs import LdaSampler, add_hyper_parameters, local_draws, words_prior
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import HDP, Data, Model, PriorError
-from ppl_models.distributions import StickBreaking
 
 #: Shares of topics are kept above this.
 _LEAST = 1e-12
@@ -218,11 +217,6 @@ class HdpSampler(LdaSampler):
     def local_posterior(self, model: HDP, params: Params, data: Data, *, seed: int = 0) -> Local:
         alpha = (params["concentration"] * params["topic_weight"]).clamp_min(_LEAST).double().numpy()
         return self.local_of_draws(model, data, local_draws(DocumentRows.of(data), alpha, params["topic"], seed))
-
-
-def has_sticks(model: HDP) -> bool:
-    """Tell whether the prior of the topics' shares breaks sticks."""
-    return isinstance(model.priors["topic_weight"], StickBreaking)
 
 
 def _without_order(model: HDP) -> Model:

@@ -6,7 +6,7 @@ import numpy as np
 
 from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined, part
 from custom_inference.families.common.random import find_place
-from custom_inference.families.topics.gibbs_kernels import _document
+from custom_inference.families.topics.gibbs_kernels import LANES, _document
 
 
 @entry(fastmath=True)
@@ -31,7 +31,7 @@ def sweep_weighted(
     mass = np.float32(gamma.sum())
     here = np.empty(padded, np.int32)
     weight, inverse = np.empty(padded, np.float32), np.empty(padded, np.float32)
-    cumulative = np.empty(padded // 16, np.float32)
+    cumulative = np.zeros(1 + padded // LANES, np.float32)
     for i in range(start.shape[0] - 1):
         here[:] = 0
         for t in range(start[i], start[i + 1]):

@@ -98,11 +98,13 @@ class LdaDirichlet(TopicEngine):
 
 
 class Swept(NamedTuple):
-    """concentration (N, K): pi~; bound (N,); counts (K, V): sum_i n_iv c_ivk."""
+    """concentration (N, K): pi~; bound (N,); counts (K, V): sum_i n_iv c_ivk. share, ratio: as in :class:`Settled`."""
 
     concentration: Tensor
     bound: Tensor
     counts: Tensor
+    share: Tensor
+    ratio: Tensor
 
 
 class Settled(NamedTuple):
@@ -154,7 +156,7 @@ def sweep_documents(
     counts = scores.word * rows.sum_by_word(found.ratio, share)
     counted = rows.counts.to(scores.log_scale.dtype)
     scale = sparse_product(counted, scores.log_scale.unsqueeze(-1)).squeeze(-1)
-    return Swept(concentration, bound + scale + rows.log_coefficient, counts.T)
+    return Swept(concentration, bound + scale + rows.log_coefficient, counts.T, found.share, found.ratio)
 
 
 def equal_shares(rows: DocumentRows, alpha: Tensor) -> Tensor:

@@ -6,9 +6,12 @@ should read L_i - 1 + K alpha, a constant in k). Counts are without the token it
     p(q_il = k | rest) ~ (c_vk + gamma_v) (c_ik + alpha_k) / (c_k + sum_v' gamma_v')
 
 A token reads its word's counts, one contiguous row of ``word_topic``, and multiplies them by the vector
-(c_ik + alpha_k) / (c_k + sum gamma), which changes in two places a token. Topics are padded to whole blocks of
-``LANES``; the blocks are summed by vector instructions, and a cumulative sum in a vector finds the topic in its block.
-The padding has alpha = 0. Products are single precision (relative error 1e-7), counts are whole numbers.
+(c_ik + alpha_k) / (c_k + sum gamma). Both still count the token; the product at its topic is replaced by one without
+it, and only a token that changes its topic writes, in two places of each: a vector read soon after part of it is
+written waits for that, and most tokens of a chain that has settled change nothing. Topics are padded to whole blocks of
+``LANES``; the blocks are summed by vector instructions, and a cumulative sum in a vector finds the topic in its block,
+without branches, which would be guessed wrongly. The padding has alpha = 0. Products are single precision (relative
+error 1e-7), counts are whole numbers.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined, part
+from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined, inner
 from custom_inference.families.common.random import draw_single, find_place
 
 #: Topics of a block: two vectors of single precision with AVX2, four with SSE or NEON.
@@ -27,6 +30,7 @@ LANES = 16
 
 _I32, _F32 = ir.IntType(32), ir.FloatType()
 _INTS, _FLOATS = ir.VectorType(_I32, LANES), ir.VectorType(_F32, LANES)
+_PLACES = ir.Constant(_INTS, list(range(LANES)))
 
 
 def _load(context, builder, kind, array, at, vector):
@@ -37,19 +41,21 @@ def _load(context, builder, kind, array, at, vector):
     return found
 
 
-def _splat(builder, value):
-    nothing = ir.Constant(_FLOATS, ir.Undefined)
+def _splat(builder, value, vector: ir.VectorType = _FLOATS):
+    nothing = ir.Constant(vector, ir.Undefined)
     first = builder.insert_element(nothing, value, ir.Constant(_I32, 0))
     return builder.shuffle_vector(first, nothing, ir.Constant(_INTS, [0] * LANES))
 
 
 def _products(context, builder, signature, args):
-    """Compute (counts + prior) * weight of one block."""
-    counts, weight, prior, at = args[:4]
+    """Compute (counts + prior) * weight of one block, with ``own`` at the place ``old``."""
+    counts, weight, prior, at, old, own = args[:6]
     whole = _load(context, builder, signature.args[0], counts, at, _INTS)
     factor = _load(context, builder, signature.args[1], weight, at, _FLOATS)
     added = builder.fadd(builder.sitofp(whole, _FLOATS), _splat(builder, prior), flags=("fast",))
-    return builder.fmul(added, factor, flags=("fast",))
+    product = builder.fmul(added, factor, flags=("fast",))
+    lane = _splat(builder, builder.trunc(builder.sub(old, at), _I32), _INTS)
+    return builder.select(builder.icmp_signed("==", lane, _PLACES), _splat(builder, own), product)
 
 
 def _intrinsic(builder, name, result, *kinds):
@@ -57,22 +63,22 @@ def _intrinsic(builder, name, result, *kinds):
 
 
 @intrinsic
-def _block_sum(typing, counts, weight, prior, at):
-    """Compute sum_j (counts[at + j] + prior) weight[at + j] over a block."""
-    del typing, prior, at
+def _block_sum(typing, counts, weight, prior, at, old: types.Type, own: types.Type):
+    """Compute sum_j (counts[at + j] + prior) weight[at + j] over a block; at the place ``old`` it is ``own``."""
+    del typing, prior, at, old, own
 
     def codegen(context, builder, signature, args):
         add = _intrinsic(builder, f"llvm.vector.reduce.fadd.v{LANES}f32", _F32, _F32, _FLOATS)
         zero = ir.Constant(_F32, 0.0)
         return builder.call(add, [zero, _products(context, builder, signature, args)], fastmath=("fast",))
 
-    return types.float32(counts, weight, types.float32, types.intp), codegen
+    return types.float32(counts, weight, types.float32, types.intp, types.intp, types.float32), codegen
 
 
 @intrinsic
-def _block_find(typing, counts, weight, prior, at, left):
+def _block_find(typing, counts, weight, prior, at, old: types.Type, own: types.Type, left):
     """Count the cumulative sums of a block's products that are at most ``left``."""
-    del typing, prior, at, left
+    del typing, prior, at, old, own, left
 
     def codegen(context, builder, signature, args):
         summed, zero, step = _products(context, builder, signature, args), ir.Constant(_FLOATS, [0.0] * LANES), 1
@@ -80,29 +86,30 @@ def _block_find(typing, counts, weight, prior, at, left):
             places = [j - step if j >= step else LANES + j for j in range(LANES)]
             summed = builder.fadd(summed, builder.shuffle_vector(summed, zero, ir.Constant(_INTS, places)))
             step *= 2
-        below = builder.fcmp_ordered("<=", summed, _splat(builder, args[4]))
+        below = builder.fcmp_ordered("<=", summed, _splat(builder, args[6]))
         bits = ir.IntType(LANES)
         ones = builder.call(_intrinsic(builder, f"llvm.ctpop.i{LANES}", bits, bits), [builder.bitcast(below, bits)])
         return builder.zext(ones, context.get_value_type(types.intp))
 
-    return types.intp(counts, weight, types.float32, types.intp, types.float32), codegen
+    return types.intp(counts, weight, types.float32, types.intp, types.intp, types.float32, types.float32), codegen
 
 
 @inlined
-def draw_topic(counts, weight: Reals, prior, cumulative, state):
-    """Draw k ~ (counts_k + prior) weight_k by the sums of the blocks, which ``cumulative`` takes; return it and the
-    next random state."""
-    blocks, summed = cumulative.shape[0], np.float32(0)
+def draw_topic(counts: Ints, weight: Reals, prior: float, old: int, own: float, cumulative: Reals, state: np.uint64):
+    """Draw k ~ (counts_k + prior) weight_k, but ``own`` for k = ``old``; return it and the next random state.
+
+    old: -1 where no topic is apart. cumulative: takes the sums of the blocks, after a first entry of 0.
+    """
+    blocks, summed = cumulative.shape[0] - 1, np.float32(0)
     for b in range(blocks):
-        summed += _block_sum(counts, weight, prior, b * LANES)  # pyright: ignore[reportCallIssue]
-        cumulative[b] = summed
+        summed += _block_sum(counts, weight, prior, b * LANES, old, own)  # pyright: ignore[reportCallIssue]
+        cumulative[b + 1] = summed
     uniform, state = draw_single(state)  # pyright: ignore[reportGeneralTypeIssues]
     left, block = uniform * summed, 0
-    for b in range(blocks - 1):
+    for b in range(1, blocks):
         block += cumulative[b] <= left
-    if block > 0:
-        left -= cumulative[block - 1]
-    found = _block_find(counts, weight, prior, block * LANES, left)  # pyright: ignore[reportCallIssue]
+    left -= cumulative[block]
+    found = _block_find(counts, weight, prior, block * LANES, old, own, left)  # pyright: ignore[reportCallIssue]
     drawn = block * LANES + min(found, LANES - 1)
     while weight[drawn] == 0 and drawn > 0:  # rounding led into the padding
         drawn -= 1
@@ -136,7 +143,7 @@ def sweep(
     here = np.empty(padded, np.int32)  # c_ik
     weight = np.empty(padded, np.float32)  # factor_k (c_ik + alpha_k) / (c_k + sum gamma)
     inverse = np.empty(padded, np.float32)  # factor_k / (c_k + sum gamma)
-    cumulative = np.empty(padded // LANES, np.float32)
+    cumulative = np.zeros(1 + padded // LANES, np.float32)
     for k in range(padded):
         inverse[k] = factor[k] / (np.float32(total[k]) + mass)
     for i in range(start.shape[0] - 1):
@@ -152,7 +159,7 @@ def sweep(
         _document(words, topics, prior, word_topic, total, rng, here, weight, inverse, cumulative)
 
 
-@part(fastmath=True)
+@inner(fastmath=True)
 def _document(
     word: Ints,
     topic: Ints,
@@ -169,19 +176,21 @@ def _document(
     alpha, first, factor, gamma, mass = priors
     state = rng[0]
     for t in range(word.shape[0]):
-        counts, prior, old = word_topic[word[t]], gamma[word[t]], topic[t]
+        counts, prior, old, own = word_topic[word[t]], gamma[word[t]], np.intp(topic[t]), np.float32(0)
         if old >= 0:
-            counts[old] -= 1
-            total[old] -= 1
-            here[old] -= 1
-            inverse[old] = factor[old] / (np.float32(total[old]) + mass)
-            weight[old] = (np.float32(here[old]) + (alpha[old] if here[old] > 0 else first[old])) * inverse[old]
-        new, state = draw_topic(counts, weight, prior, cumulative, state)  # pyright: ignore[reportGeneralTypeIssues]
-        counts[new] += 1
-        total[new] += 1
-        here[new] += 1
-        inverse[new] = factor[new] / (np.float32(total[new]) + mass)
-        weight[new] = (np.float32(here[new]) + alpha[new]) * inverse[new]
+            left = here[old] - 1
+            own = np.float32(left) + (alpha[old] if left > 0 else first[old])
+            own *= factor[old] / (np.float32(total[old] - 1) + mass) * (np.float32(counts[old] - 1) + prior)
+        new, state = draw_topic(counts, weight, prior, old, own, cumulative, state)  # pyright: ignore
+        if new == old:
+            continue
+        for k, step in ((old, -1), (new, 1)):
+            if k >= 0:
+                counts[k] += step
+                total[k] += step
+                here[k] += step
+                inverse[k] = factor[k] / (np.float32(total[k]) + mass)
+                weight[k] = (np.float32(here[k]) + (alpha[k] if here[k] > 0 else first[k])) * inverse[k]
         topic[t] = new
     rng[0] = state
 

@@ -28,10 +28,10 @@ from custom_inference.core.optimize.lbfgs import minimise
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.rows.documents import DocumentRows
-from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores, relative_share, sweep_documents
+from custom_inference.families.topics.dirichlet import LdaDirichlet, Swept, TopicScores, relative_share, sweep_documents
 from ppl_models import Model
 from ppl_models.data import sparse as _sparse
-from ppl_models.distributions.tokens import entry_products, sparse_product
+from ppl_models.distributions.tokens import sparse_product
 
 #: Concentrations of the topics while starts are sampled.
 START_ALPHA = 0.1
@@ -64,7 +64,7 @@ class LearnedConcentration(LdaDirichlet):
     def documents(self, rows: DocumentRows, scores: TopicScores, alpha: Tensor, warm: Warm) -> EStep:
         start, sweeps = (alpha + warm["counts"], self.sweeps) if warm else (None, self.cold_sweeps)
         found = sweep_documents(rows, scores, alpha, start, sweeps, self.threshold, self.cold_sweeps)
-        counts = expected_counts(rows, scores, found.concentration)
+        counts = expected_counts(rows, scores, found)
         gain = Dirichlet(found.concentration).kl(alpha + counts)
         return EStep({"topic": found.counts}, {"counts": counts}, found.bound + gain)
 
@@ -81,13 +81,11 @@ class LearnedConcentration(LdaDirichlet):
         return rows.responsibilities(relative_share(concentration), self.scores(model, params).word)
 
 
-def expected_counts(rows: DocumentRows, scores: TopicScores, concentration: Tensor) -> Tensor:
-    """Compute n_ik = sum_v n_iv c_ivk with c at its best for the posteriors Dirichlet(concentration), (N, K)."""
-    share, counts = relative_share(concentration), rows.counts
-    mixture = entry_products(share, scores.word.T.contiguous(), counts).clamp_min(torch.finfo(share.dtype).tiny)
-    ratio = counts.values() / mixture
-    matrix = _sparse.tensor(counts.crow_indices(), counts.col_indices(), ratio, size=(counts.shape[0], counts.shape[1]))
-    return share * sparse_product(matrix, scores.word)
+def expected_counts(rows: DocumentRows, scores: TopicScores, found: Swept) -> Tensor:
+    """Compute n_ik = sum_v n_iv c_ivk with c at its best for the posteriors that were found, (N, K)."""
+    size = rows.counts.shape[0], rows.counts.shape[1]
+    matrix = _sparse.tensor(rows.counts.crow_indices(), rows.counts.col_indices(), found.ratio, size=size)
+    return found.share * sparse_product(matrix, scores.word)
 
 
 def log_prevalence(alpha: Tensor, counts: Tensor) -> Tensor:
