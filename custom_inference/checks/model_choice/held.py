@@ -119,8 +119,10 @@ def _divide_pairs(graph: GraphData, folds: int, seed: int) -> list[HeldDyads]:
     return [HeldDyads(held.i[part], held.j[part], held.value[part]) for part in parts]
 
 
-def score_held_out(model: Model, data: Data, folds: Folds, *, seed: int, progress: bool) -> Scores:
-    """Fit a model to all folds but one, and score that one, for every fold.
+def score_held_out(
+    model: Model, data: Data, folds: Folds, *, seed: int, progress: bool, method: str | None = None
+) -> Scores:
+    """Fit a model to all folds but one, and score that one, for every fold. method: None for the default.
 
     Raises the errors of fits and scores; DataError where a score is no number.
     """
@@ -130,7 +132,7 @@ def score_held_out(model: Model, data: Data, folds: Folds, *, seed: int, progres
         train, test = _split(data, folds, fold)
         with warnings.catch_warnings():  # what is to be said of the data was said of all of them
             warnings.simplefilter("ignore", DataWarning)
-            fit = require_complete(default_fit(model, train, seed=seed, progress=progress))
+            fit = require_complete(default_fit(model, train, seed=seed, method=method, progress=progress))
             found.append(score(fit, test))
     value, weight = (np.concatenate([one[place] for one in found]) for place in (0, 1))
     if folds.group == "ratings":

@@ -30,7 +30,9 @@ _EACH, _BEST, _MOVES, _OF_MOVE = 40, 120, 8, 100
 _NORM, _RANK, _DIRECTION = 2.0, 2.0, 1.0
 
 
-def maximum(ascent: Ascent, machines: Sequence[Params], generator: torch.Generator) -> tuple[Params, bool]:
+def maximum(
+    ascent: Ascent, machines: Sequence[Params], generator: torch.Generator, moves: int = _MOVES
+) -> tuple[Params, bool]:
     """The best that the machines with finite weights lead to, in double precision, and whether the search came to its
     end: Ctrl-C leaves the best so far."""
     best, value = machines[0], -math.inf
@@ -43,7 +45,7 @@ def maximum(ascent: Ascent, machines: Sequence[Params], generator: torch.Generat
             at, found = ascent.maximise(one, _EACH)
             best, value = (at, found) if found > value else (best, value)
         best, value = ascent.maximise(best, _BEST)
-        for _ in range(_MOVES):
+        for _ in range(moves):
             at, found = ascent.maximise(with_new_unit(ascent, best, generator), _OF_MOVE)
             best, value = (at, found) if found > value else (best, value)
         return ascent.maximise(best, _BEST)[0], True

@@ -1,7 +1,9 @@
-"""Starts of a fit by exact sums: several random starts climb side by side, the best of them to its maximum."""
+"""Starts of a fit by exact sums: several random starts climb side by side, the best of them to its maximum; machines of
+binary units with Gaussian priors, on rows that were observed whole, replace hidden units on the way."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -11,8 +13,10 @@ from custom_inference.core.engine import Params
 from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.boltzmann import common
+from custom_inference.families.boltzmann.ascent import Ascent
 from custom_inference.families.boltzmann.common import SITES, HarmoniumRows, column_naturals
 from custom_inference.families.boltzmann.priors import GaussianPriors, log_prior_of
+from custom_inference.families.boltzmann.replace_units import maximum
 from custom_inference.families.boltzmann.weights import MachineWeights
 from ppl_models import Model
 from ppl_models.distributions import Energy
@@ -20,15 +24,17 @@ from ppl_models.rbm import HarmoniumModel
 
 #: Starts that climb at once, their steps by Adam in single precision, and the spread of their weights.
 _STARTS, _ADAM_STEPS, _SPREAD, _RATE = 6, 250, 0.3, 0.05
-#: Iterations of L-BFGS of the best.
-_POLISH = 400
+#: Iterations of L-BFGS of the best, and units that are replaced in it one after the other.
+_POLISH, _REPLACED = 400, 24
+#: Entries of all rows up to which units are replaced: of more a climb takes seconds.
+_ENTRIES = 2**17
 
 
 class HarmoniumProposals(Proposals):
     """One start: the best of several random ones that climbed log p(x) + log p(theta) side by side."""
 
     def propose(self, model: HarmoniumModel, rows: HarmoniumRows, generator: torch.Generator, attempt: int) -> Params:
-        return ascend(model, rows, random_starts(model, rows, generator, _STARTS))
+        return ascend(model, rows, random_starts(model, rows, generator, _STARTS), generator)
 
     def at_random(self, attempt: int, num_rows: int) -> bool:
         return True
@@ -50,20 +56,36 @@ def random_starts(model: HarmoniumModel, rows: HarmoniumRows, generator: torch.G
     }
 
 
-def ascend(model: HarmoniumModel, rows: HarmoniumRows, starts: Params) -> Params:
-    """Adam on all starts at once, L-BFGS on the best: a maximum of log p(x) + log p(theta)."""
+def ascend(model: HarmoniumModel, rows: HarmoniumRows, starts: Params, generator: torch.Generator) -> Params:
+    """Adam on all starts at once, L-BFGS on the best, or on what replacing units makes of them: a maximum of log p(x) +
+    log p(theta)."""
     distinct, weights = rows.distinct, MachineWeights(starts, axes=1)
     climb = climb_of(model, distinct, len(rows))
     for _ in range(_ADAM_STEPS):
         weights.climb_adam(weights.join(climb(weights.at)[1]), _RATE, memory=0.99)
     best = int(climb(weights.at)[0].nan_to_num(-torch.inf, neginf=-torch.inf).argmax())
+    start = {site: value[best] for site, value in weights.at.items()}
+    priors = _replaceable(model, rows)
+    if priors is not None:
+        each = [{site: value[number] for site, value in weights.at.items()} for number in range(len(weights.theta))]
+        found, _ = maximum(Ascent(rows.statistic.cpu().float(), priors), each, generator, _REPLACED)
+        start = {site: value.to(start[site]) for site, value in found.items()}
     climb = climb_of(model, distinct.to(torch.float64), len(rows))
 
     def single(one: Params) -> tuple[Tensor, Params]:
         value, slope = climb({site: part[None] for site, part in one.items()})
         return value[0], {site: part[0] for site, part in slope.items()}
 
-    return maximise(single, {site: value[best] for site, value in weights.at.items()}, _POLISH, sloped=True)[0]
+    return maximise(single, start, _POLISH, sloped=True)[0]
+
+
+def _replaceable(model: HarmoniumModel, rows: HarmoniumRows) -> GaussianPriors | None:
+    """The priors of machines whose hidden units can be replaced at a small cost; None of others."""
+    units, *visible = model.shapes["weight"]
+    whole = rows.times is None and rows.missing is None and rows.statistic.numel() <= _ENTRIES
+    if not (whole and model.data_kind == "binary" and model.code_bits is not None and 1 < units <= math.prod(visible)):
+        return None
+    return GaussianPriors.of(model, rows.statistic.cpu().double())
 
 
 def climb_of(model: HarmoniumModel, rows: HarmoniumRows, number: int) -> Callable[[Params], tuple[Tensor, Params]]:

@@ -2,7 +2,8 @@
 
     log w(h) = c'h + sum_d log(1 + exp(b_d + (W'h)_d)),   p(h) = w(h) / Z              (Murphy 2012, eqs. 27.114-27.117)
 
-In single precision, some 30 times as fast as products of matrices: 2^16 states of 64 visible units in a millisecond.
+In single precision, some 30 times as fast as products of matrices: 2^16 states of 64 visible units in a millisecond;
+where weak priors let odds grow beyond it, in double precision.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from torch import Tensor
 from ppl_models.distributions.basic import all_codes
 
 Array = np.ndarray[Any, Any]
-#: log2 of the states from which on the halves are worth a compilation, log odds up to which four of their odds have a
-#: product in single precision, and the logarithm of the largest product in double precision.
-_HALVED, _LARGEST, _PRODUCT = 10, 20.0, 600.0
+#: log2 of the states from which on the halves are worth a compilation, log odds up to which two of their odds have a
+#: product in single precision, those up to which tables have halves, and the logarithm of the largest product in double
+#: precision, to which one more factor may be added.
+_HALVED, _SINGLE, _LARGEST, _PRODUCT = 10, 40.0, 100.0, 600.0
 #: States that are less likely are left out of covariances.
 _RARE = 1e-7
 
@@ -55,11 +57,13 @@ class Table:
         codes = _codes(half), _codes(len(c) - half)
         first, second = codes[0] @ w[:half] + b, codes[1] @ w[half:]
         largest = first.max(0) + second.max(0)
-        if max(first.max(), second.max(), largest.max()) > _LARGEST:
+        most = max(first.max(), second.max(), largest.max())
+        if most > _LARGEST:
             return None
+        kind = np.float32 if most <= _SINGLE else np.float64
         from custom_inference.families.boltzmann.table_kernels import products
 
-        odds = np.exp(first), np.exp(np.ascontiguousarray(second.T))
+        odds = np.exp(first, dtype=kind), np.exp(np.ascontiguousarray(second.T), dtype=kind)
         log_w = np.add.outer(codes[0] @ c[:half], codes[1] @ c[half:], dtype=np.float64)
         parts = np.logaddexp(0, largest).cumsum() // _PRODUCT
         for part in np.unique(parts):

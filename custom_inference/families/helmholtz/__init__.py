@@ -18,7 +18,7 @@ FAMILIES = (
         model=HelmholtzMachine,
         engines={"exact": ExactBelief},
         search=BeliefProposals,
-        stages=("the best of several families of random starts",),
+        stages=("the best of several families of random starts, and of units replaced",),
         default=lambda model, _: "exact" if sum(model.layers[:-1]) <= EXACT_UP_TO else "reweighted_wake_sleep",
         estimates={"ais": partial(anneal_local, budget=Budget(error=0.1, seconds=10.0))},  # it is a default
         methods={

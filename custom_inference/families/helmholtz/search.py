@@ -9,7 +9,7 @@ begin where the units of the last hidden layer act in one direction on the visib
 
 Many starts of each family climb side by side, signs kept, by Adam on exact gradients; in two rounds the best of each
 family go on (families are not compared before their signs are released, which some gain much more by). What is left
-climbs freely by L-BFGS, the best of each family to the end.
+climbs freely by L-BFGS, the best of each family to the end; on few different rows :mod:`.improve` goes on from there.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 from custom_inference.core.engine import Params
 from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.core.proposals import Proposals
+from custom_inference.families.helmholtz.improve import Ascent, count_replacements, improve
 from custom_inference.families.helmholtz.patterns import PatternRows, Patterns
 from custom_inference.families.helmholtz.tables import LayerTables
 from custom_inference.families.rows.matrix import BinaryRows
@@ -41,7 +42,7 @@ _MOST_CELLS = 2**24
 
 
 class BeliefProposals(Proposals):
-    """One start: the best of several families of random ones."""
+    """One start: the best of several families of random ones, and of units replaced."""
 
     def propose(self, model: HelmholtzMachine, rows: PatternRows, generator: torch.Generator, attempt: int) -> Params:
         return find_start(model, rows, generator)
@@ -104,6 +105,8 @@ def find_start(model: HelmholtzMachine, rows: PatternRows, generator: torch.Gene
         return mean_log_likelihood(one, layers, every) + model.log_prior(one) / len(rows)
 
     starts = [{site: value[place].to(rows.like) for site, value in at.items()} for place in range(len(signs))]
+    if replacements := count_replacements(model, every):
+        return improve(Ascent(model, every), starts, replacements, generator)
     brief = [maximise(objective, start, _BRIEF) for start in starts]
     families = [[pair for pair, own in zip(brief, signs, strict=True) if own == one] for one in _SIGNS]
     best = [max(family, key=lambda pair: pair[1])[0] for family in families]
