@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
-from scipy import stats
 from torch import Tensor
 
 from custom_inference.core.annealing.chains import Chains, Product, State, Tuning
@@ -309,6 +308,8 @@ def standard_error_of(weight: Tensor, expected: Tensor | None = None) -> Tensor:
     chains agree by chance have none of their own. Of few weights the error is larger by what Student's quantile is
     above the normal's.
     """
+    from scipy import stats  # not at the top: it takes half a second to import
+
     share = torch.softmax(weight, 0) * len(weight)
     variance = share.var(0).nan_to_num(nan=math.inf)
     if expected is None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry, inner
+from custom_inference.families.common.intrinsics import allocate, larger
 
 if TYPE_CHECKING:
     from custom_inference.families.blocks.pairs import Beliefs, BetheFactors, PairSlots
@@ -63,7 +64,7 @@ def _scale_up(product: Reals):
     """Scale up in place; return the logarithm of what was divided by."""
     top = 0.0
     for a in range(product.shape[0]):
-        top = max(top, product[a])
+        top = larger(top, product[a])
     if top >= _SMALL or top == 0.0:
         return 0.0
     for a in range(product.shape[0]):
@@ -115,7 +116,7 @@ def _speak(
     _field(pairs, factors, weight, i, beliefs.belief, total, rest, score)
     top = score[0]
     for a in range(1, blocks):
-        top = max(top, score[a])
+        top = larger(top, score[a])
     for a in range(blocks):
         product[a] = math.exp(score[a] - top)
     log = top + _hear(pairs, factors.table, i, beliefs.message, heard, product)
@@ -145,7 +146,7 @@ def _hand_on(pairs: PairSlots, weight: Reals, beliefs: Beliefs, total: Reals, i:
     for a in range(blocks):
         moved = belief[a] - beliefs.belief[i, a]
         beliefs.belief[i, a] = belief[a]
-        change = max(change, abs(moved))
+        change = larger(change, abs(moved))
         for side in range(weight.shape[0]):
             total[side, a] += weight[side, i] * moved
     return change
@@ -158,12 +159,12 @@ def propagate(pairs: PairSlots, factors: BetheFactors, weight: Reals, beliefs: B
     size, blocks = beliefs.belief.shape
     widest = 1
     for i in range(size):
-        widest = max(widest, pairs.start[i + 1] - pairs.start[i])
-    heard, product = np.empty((widest, factors.table.shape[2])), np.empty(blocks)
-    rest, score, change, found = np.empty(blocks), np.empty(blocks), 0.0, 0.0
+        widest = larger(widest, pairs.start[i + 1] - pairs.start[i])
+    heard, product = allocate((widest, factors.table.shape[2])), allocate(blocks)
+    rest, score, change, found = allocate(blocks), allocate(blocks), 0.0, 0.0
     for i in pairs.order:
         found += _speak(pairs, factors, weight, beliefs, total, i, heard, product, rest, score)
-        change = max(change, _hand_on(pairs, weight, beliefs, total, i, heard, product))
+        change = larger(change, _hand_on(pairs, weight, beliefs, total, i, heard, product))
     return change, found
 
 
@@ -181,7 +182,7 @@ def hear(
     """Find what nodes say, (slots of theirs, at least K), and their new beliefs (n, K); return the sum of
     log Z_i."""
     blocks, at, found = total.shape[1], 0, 0.0
-    rest, score = np.empty(blocks), np.empty(blocks)
+    rest, score = allocate(blocks), allocate(blocks)
     for n in range(len(nodes)):
         i = nodes[n]
         found += _speak(pairs, factors, weight, beliefs, total, i, said[at:], fresh[n], rest, score)
@@ -196,7 +197,7 @@ def tell(pairs: PairSlots, weight: Reals, beliefs: Beliefs, moved: Reals, nodes:
     at, change = 0, 0.0
     for n in range(len(nodes)):
         i = nodes[n]
-        change = max(change, _hand_on(pairs, weight, beliefs, moved, i, said[at:], fresh[n]))
+        change = larger(change, _hand_on(pairs, weight, beliefs, moved, i, said[at:], fresh[n]))
         at += pairs.start[i + 1] - pairs.start[i]
     return change
 
@@ -218,7 +219,7 @@ def pair_sums(
     node, which is one of ``first`` to ``last``."""
     message, belief = beliefs.message, beliefs.belief
     blocks, found = belief.shape[1], 0.0
-    near, others = np.empty(blocks), np.zeros(blocks)
+    near, others = allocate(blocks), np.zeros(blocks)
     for i in range(first, last):
         kind = -1
         for at in range(pairs.start[i], pairs.start[i + 1]):

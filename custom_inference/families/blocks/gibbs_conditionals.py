@@ -24,6 +24,7 @@ import numpy as np
 
 from custom_inference.families.blocks.gibbs_kernels import cell_score, count_node, gather
 from custom_inference.families.common.compiled import Reals, bare, entry, inner
+from custom_inference.families.common.intrinsics import allocate
 from custom_inference.families.common.random import draw_class, draw_next
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def scale_propensities(graph: Graph, state: PartitionState, shape: Reals, prior_
     """Take Metropolis steps on the scale of every block's propensities; ``state`` must be up to date, and afterwards
     only its labels are. shape, prior_rate (S, N). step: of log c, in standard deviations under the prior."""
     sides, blocks = graph.weight.shape[0], state.size.shape[0]
-    jump, gain, height = np.empty((sides, blocks)), np.empty((sides, blocks)), np.empty((sides, blocks))
+    jump, gain, height = allocate((sides, blocks)), allocate((sides, blocks)), allocate((sides, blocks))
     for side in range(sides):
         for a in range(blocks):
             inside = state.label == a

@@ -28,6 +28,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from custom_inference.families.blocks.rows import BERNOULLI, DEGREES, GIVEN
 from custom_inference.families.common.compiled import Ints, Reals, Words, bare, inner
 from custom_inference.families.common.random import draw_class, draw_next, log_gamma
@@ -85,7 +87,7 @@ def gather(graph: Graph, state: PartitionState, i: int):
 
 
 @inner
-def _count_gathered(graph: Graph, state: PartitionState, i: int, r: int, c: int, side: int):
+def _count_gathered(graph: Graph, state: PartitionState, i: int, r: int, c: int, side: np.integer | int):
     """Return the edges and exposure that the gathered node i in block r adds to its cell with block c on one side."""
     edges, exposure, last = state.near_edges[side, c], state.near_exposure[side, c], graph.weight.shape[0] - 1
     if c == r:  # both sides
@@ -103,7 +105,7 @@ def _change(graph: Graph, state: PartitionState, i: int, r: int, sign: float):
     edges, exposure, cell = state.edges, state.exposure, state.cell
     kind, first, second, sides = graph.kind, graph.first, graph.second, graph.weight.shape[0]
     for c in range(edges.shape[0]):
-        more, longer = _count_gathered(graph, state, i, r, c, 0)
+        more, longer = _count_gathered(graph, state, i, r, c, np.int64(0))
         edges[r, c] += sign * more
         exposure[r, c] += sign * longer
         cell[r, c] = cell_score(kind, first[r, c], second[r, c], edges[r, c], exposure[r, c])

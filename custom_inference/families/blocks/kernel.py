@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from custom_inference.families.common.compiled import Ints, Reals, bare, entry, inner
+from custom_inference.families.common.intrinsics import larger
 
 if TYPE_CHECKING:
     from custom_inference.families.blocks.rows import GraphLinks
@@ -54,7 +55,7 @@ def sweep_nodes(
                 for b in range(blocks):
                     for a in range(blocks):
                         score[a] += lifts[side, b, a] * edges[b] + weight[side, i] * bases[side, b, a] * rest[b]
-            change = max(change, _replace(score, phi, weight, total, i))
+            change = larger(change, _replace(score, phi, weight, total, i))
         if change <= threshold:
             return
 
@@ -81,7 +82,7 @@ def _replace(score: Reals, phi: Reals, weight: Reals, total: Reals, i: int):
     """Replace phi of node i by what the scores give, in place; return how far it moved at most."""
     top, mass = score[0], 0.0
     for a in range(1, len(score)):  # a loop: numpy's maximum of an array takes longer to compile than all the rest
-        top = max(top, score[a])
+        top = larger(top, score[a])
     for a in range(len(score)):
         score[a] = math.exp(score[a] - top)
         mass += score[a]
@@ -91,7 +92,7 @@ def _replace(score: Reals, phi: Reals, weight: Reals, total: Reals, i: int):
         for side in range(len(weight)):
             total[side, a] += weight[side, i] * moved
         phi[i, a] = score[a] / mass
-        change = max(change, abs(moved))
+        change = larger(change, abs(moved))
     return change
 
 
@@ -109,12 +110,12 @@ def sweep_dense(exposure: Reals, fixed: Reals, phi: Reals, sweeps: int, toleranc
             field = fixed[i] + np.dot(exposure[i], flat)
             top, mass = field[0], 0.0
             for a in range(1, blocks):
-                top = max(top, field[a])
+                top = larger(top, field[a])
             for a in range(blocks):
                 field[a] = math.exp(field[a] - top)
                 mass += field[a]
             for a in range(blocks):
-                most = max(most, abs(field[a] / mass - phi[i, a]))
+                most = larger(most, abs(field[a] / mass - phi[i, a]))
                 phi[i, a] = field[a] / mass
         if most < tolerance:
             return
@@ -174,7 +175,7 @@ def _scale(row: Reals, column: Reals, log: Reals, belief: Reals, u: Reals, v: Re
     for a in range(blocks):
         u[a], v[a] = 0.0, 1.0
         for b in range(blocks):
-            top = max(top, log[a, b])
+            top = larger(top, log[a, b])
     for a in range(blocks):
         for b in range(blocks):
             belief[a, b] = math.exp(log[a, b] - top)
@@ -184,7 +185,7 @@ def _scale(row: Reals, column: Reals, log: Reals, belief: Reals, u: Reals, v: Re
             total = 1e-300
             for b in range(blocks):
                 total += belief[a, b] * v[b]
-            change = max(change, abs(row[a] / total - u[a]) * total)
+            change = larger(change, abs(row[a] / total - u[a]) * total)
             u[a] = row[a] / total
         for b in range(blocks):
             total = 1e-300

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from custom_inference.families.common.compiled import Ints, Reals, Words, bare, inlined
+from custom_inference.families.common.intrinsics import larger
 from custom_inference.families.common.random import draw_uniform
 
 #: Products of so many ratios are put into one logarithm, of noisy-or and of odds.
@@ -24,7 +25,7 @@ def _softplus(value: float):
 def _term(kind: int, level: float, target: float):
     """Return what a feature at this level adds to the log joint."""
     if kind == 0:
-        return math.log(max(1.0 - level, 1e-300))
+        return math.log(larger(1.0 - level, 1e-300))
     if kind == 3:
         return -math.log1p(level)
     return -0.5 * (target - level) * (target - level) if kind == 1 else -_softplus(level)
@@ -62,11 +63,11 @@ def _change(kind: int, k: int, on: int, weight: Reals, level: Reals, target: Rea
         ratio = 1.0
         for j in range(level.shape[0]):
             other = level[j] / weight[j] if on else level[j] * weight[j]
-            ratio *= max(1.0 - other, 1e-300) / max(1.0 - level[j], 1e-300)
+            ratio *= larger(1.0 - other, 1e-300) / larger(1.0 - level[j], 1e-300)
             if j % _TOGETHER == _TOGETHER - 1:
-                total += math.log(max(ratio, 1e-300))
+                total += math.log(larger(ratio, 1e-300))
                 ratio = 1.0
-        return total + math.log(max(ratio, 1e-300))
+        return total + math.log(larger(ratio, 1e-300))
     if kind == 3:
         above, below = 1.0, 1.0
         for j in range(level.shape[0]):
@@ -139,7 +140,7 @@ def flip(
                 gain = sign * shift[n, k] + _change(kind, k, on, some[k, :size], level[:size], goal)
                 ratio = (1.0 - heat) * sign * own[n, k] + heat * gain
                 uniform, state = draw_uniform(state)
-                if math.log(max(uniform, 1e-300)) < ratio:
+                if math.log(larger(uniform, 1e-300)) < ratio:
                     row[k] = 1 - on
                     joint[n, m] += gain
                     begun[n, m] += sign * own[n, k]

@@ -23,6 +23,7 @@ import math
 import numpy as np
 
 from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined
+from custom_inference.families.common.intrinsics import add_up, allocate, larger
 from custom_inference.families.common.random import draw_single
 from custom_inference.families.topics.gibbs_kernels import LANES, draw_topic
 
@@ -40,9 +41,10 @@ def sweep_tokens(
     ``topics.gibbs_kernels.sweep``.
     """
     padded = share.shape[1]
-    mass, state = np.float32(gamma.sum()), rng[0]
-    weight, inverse = np.empty(padded, np.float32), np.empty(padded, np.float32)
-    cumulative = np.zeros(1 + padded // LANES, np.float32)
+    mass, state = np.float32(add_up(gamma)), rng[0]
+    weight, inverse = allocate(padded, np.float32), allocate(padded, np.float32)
+    cumulative = allocate(1 + padded // LANES, np.float32)
+    cumulative[0] = 0
     for k in range(padded):
         inverse[k] = np.float32(1) / (np.float32(total[k]) + mass)
     for i in range(start.shape[0] - 1):
@@ -75,13 +77,13 @@ def move_logits(logit: Reals, mean: Reals, precision: Reals, scale: Reals, count
     as wide as the conditional would be at the shares n_i / L_i, which the logits do not change.
     """
     size, state = logit.shape[1], rng[0]
-    part, slope = np.empty(size), np.empty(size)
+    part, slope = allocate(size), allocate(size)
     for i in range(logit.shape[0]):
         own, inverse = logit[i], 1 / scale[i]
         total = _fill_terms(own, mean[i], precision, inverse, part, slope)
         for k in range(size):
             curve, number, share = precision[k, k] * inverse, count[i, k], part[k] / total
-            width = _WIDTH / math.sqrt(curve + number * (1 - number / max(length[i], 1.0)))
+            width = _WIDTH / math.sqrt(curve + number * (1 - number / larger(length[i], 1.0)))
             uniform, state = draw_single(state)  # pyright: ignore[reportGeneralTypeIssues]
             level = math.log(uniform + 2.0**-25)
             uniform, state = draw_single(state)  # pyright: ignore[reportGeneralTypeIssues]
@@ -115,7 +117,7 @@ def _fill_terms(own: Reals, mean, precision: Reals, inverse, part, slope):
     """Fill exp z_k, up to a factor, and the slopes of the prior; return the sum of the former."""
     top, total = own[0], 0.0
     for k in range(own.shape[0]):
-        top = max(top, own[k])
+        top = larger(top, own[k])
     for k in range(own.shape[0]):
         part[k], slope[k] = math.exp(own[k] - top), 0.0
         total += part[k]
@@ -131,7 +133,7 @@ def expectation_pass(crow: Ints, column: Ints, count: Reals, topic: Reals, alpha
     topic (V, K), share (N, K), normalised: float32. words (V, K), zeros: the expected tokens of the words.
     """
     size = topic.shape[1]
-    joint, after, total = np.empty(size, np.float32), np.empty(size, np.float32), 0.0
+    joint, after, total = allocate(size, np.float32), allocate(size, np.float32), 0.0
     for i in range(len(crow) - 1):
         own = share[i]
         after[:] = alpha

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry
+from custom_inference.families.common.intrinsics import allocate, larger
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.kernels import run_in_parts
 
@@ -44,7 +44,7 @@ def _refresh_documents(
     sweeps: int,
 ):
     topics, zero, tiny = topic.shape[1], topic.dtype.type(0), topic.dtype.type(1e-30)
-    new, at = np.empty(topics, topic.dtype), np.empty(topics, topic.dtype)
+    new, at = allocate(topics, topic.dtype), allocate(topics, topic.dtype)
     for i in range(first, last):
         total, gain, length = 0.0, 0.0, 0.0
         for k in range(topics):
@@ -59,9 +59,9 @@ def _refresh_documents(
             for j in range(crow[i], crow[i + 1]):
                 own, word, tokens, mass = after[j], topic[column[j]], count[j], zero
                 for k in range(topics):
-                    new[k] = max(at[k] - own[k], tiny) * word[k]
+                    new[k] = larger(at[k] - own[k], tiny) * word[k]
                     mass += new[k]
-                mass = max(mass, tiny)
+                mass = larger(mass, tiny)
                 if sweep == sweeps - 1:
                     gain += tokens * math.log(mass)
                 inverse = topic.dtype.type(1) / mass
@@ -69,7 +69,7 @@ def _refresh_documents(
                     share = new[k] * inverse
                     at[k] += (share - own[k]) * tokens
                     own[k] = share
-        value[i] = gain - length * math.log(max(length + total - 1.0, 1e-30))
+        value[i] = gain - length * math.log(larger(length + total - 1.0, 1e-30))
         for j in range(crow[i], crow[i + 1]):
             of_word, unsure, own, tokens = counts[column[j]], missing[column[j]], after[j], count[j]
             for k in range(topics):

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry
+from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry, inner
+from custom_inference.families.common.intrinsics import allocate, larger
 from custom_inference.families.rows.documents import DocumentRows
 
 
@@ -50,9 +51,9 @@ def _settle(
 ):
     components, widest = words.shape[1], 1
     for i in range(len(crow) - 1):
-        widest = max(widest, crow[i + 1] - crow[i])
-    seen = np.empty((components, widest), dtype=words.dtype)
-    mixture, ratio = np.empty(widest, dtype=words.dtype), np.empty(widest, dtype=words.dtype)
+        widest = larger(widest, crow[i + 1] - crow[i])
+    seen = allocate((components, widest), words.dtype)
+    mixture, ratio = allocate(widest, words.dtype), allocate(widest, words.dtype)
     for i in range(len(crow) - 1):
         start, size, z = crow[i], crow[i + 1] - crow[i], activation[i]
         for j in range(size):
@@ -65,7 +66,7 @@ def _settle(
                 for j in range(size):
                     total += ratio[j] * seen[k, j]
                 found = (temperature * z[k] * total + above[k]) / below[i, k] if below[i, k] > 0 else floor
-                z[k] = max(found, floor)
+                z[k] = larger(found, floor)
         _ratios(seen, z, count, start, size, mixture, ratio, least)
         value = 0.0
         for j in range(size):
@@ -75,7 +76,7 @@ def _settle(
         fit_out[i] = value
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _ratios(seen: Reals, z: Reals, count: Reals, start: int, size: int, mixture: Reals, ratio: Reals, least: float):
     """mixture_j = sum_k z_k seen_kj, and ratio_j = count_j / mixture_j."""
     for j in range(size):
@@ -85,5 +86,5 @@ def _ratios(seen: Reals, z: Reals, count: Reals, start: int, size: int, mixture:
         for j in range(size):
             mixture[j] += factor * seen[k, j]
     for j in range(size):
-        mixture[j] = max(mixture[j], least)
+        mixture[j] = larger(mixture[j], least)
         ratio[j] = count[start + j] / mixture[j]

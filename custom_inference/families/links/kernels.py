@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined, part
+from custom_inference.families.common.intrinsics import add_up, allocate, find_largest, larger, smaller
 from custom_inference.families.common.random import draw_single
 
 #: Factors are divided by the largest where that exceeds it. Chances are summed in blocks of so many.
@@ -32,7 +33,7 @@ def _additive(chance: Reals, start: Ints, end: Ints, topic: Ints, value: Reals, 
             for _ in range(power[j]):
                 found *= ratio
             chance[k] = found
-            top = max(top, found)
+            top = larger(top, found)
         if top > _LARGE:
             for k in range(chance.shape[0]):
                 chance[k] /= top
@@ -50,7 +51,7 @@ def _dense(chance: Reals, factor: Reals, kind: int, value: Reals, score: Reals, 
             else:
                 normaliser = np.exp(s)
             factor[k] += copies * (y[j] * s - e[j] * normaliser)
-    most = factor.max()
+    most = find_largest(factor)
     for k in range(factor.shape[0]):
         chance[k] *= np.exp(factor[k] - most)
 
@@ -60,13 +61,13 @@ def _draw(chance: Reals, sums: Reals, uniform: float):
     """Draw a place ~ chance."""
     size, total = chance.shape[0], 0.0
     for b in range(sums.shape[0]):
-        sums[b] = _total(chance, b * _BLOCK, min((b + 1) * _BLOCK, size))
+        sums[b] = _total(chance, b * _BLOCK, smaller((b + 1) * _BLOCK, size))
         total += sums[b]
     left, b = uniform * total, 0
     while b < sums.shape[0] - 1 and left >= sums[b]:
         left -= sums[b]
         b += 1
-    new, last = b * _BLOCK, min((b + 1) * _BLOCK, size) - 1
+    new, last = b * _BLOCK, smaller((b + 1) * _BLOCK, size) - 1
     while new < last and left >= chance[new]:
         left -= chance[new]
         new += 1
@@ -87,19 +88,19 @@ def sweep_links(
     sigmoid, 2 exponential. ends (N + 1,), other, y, e (2 P,): the pairs of every document (``LinkPairs``). share: qbar
     (N, K), kept up to date. word_topic: (V, padded K), total: (padded K,). Every token has a topic.
     """
-    size, state, fixed, mass = alpha.shape[0], rng[0], given.shape[0] > 0, gamma.sum()
+    size, state, fixed, mass = alpha.shape[0], rng[0], given.shape[0] > 0, add_up(gamma)
     most = 0
     for i in range(start.shape[0] - 1):
-        most = max(most, ends[i + 1] - ends[i])
-    here, chance, factor, rest = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
-    own = np.empty(size)  # what of a topic's chance the word has no part in
-    inverse, summed, sums = np.empty(size), np.zeros(size), np.empty((size + _BLOCK - 1) // _BLOCK)
+        most = larger(most, ends[i + 1] - ends[i])
+    here, chance, factor, rest = allocate(size), allocate(size), allocate(size), allocate(size)
+    own = allocate(size)  # what of a topic's chance the word has no part in
+    inverse, summed, sums = allocate(size), allocate(size), allocate((size + _BLOCK - 1) // _BLOCK)
     for k in range(size):  # loops: expressions of whole arrays compile for seconds
-        inverse[k] = 1.0 if fixed else 1.0 / (total[k] + mass)
+        inverse[k], summed[k] = 1.0 if fixed else 1.0 / (total[k] + mass), 0.0
         for i in range(share.shape[0]):
             summed[k] += share[i, k]
-    pulls, listed, pulled = np.empty((most, size)), np.empty(most * size, np.int64), np.empty(most * size)
-    places, score = np.empty((3, most), np.int64), np.empty(most)
+    pulls, listed, pulled = allocate((most, size)), allocate(most * size, np.int64), allocate(most * size)
+    places, score = allocate((3, most), np.int64), allocate(most)
     first, last, power = places[0], places[1], places[2]
     for i in range(start.shape[0] - 1):
         length = start[i + 1] - start[i]
@@ -142,7 +143,7 @@ def sweep_links(
             for j in range(linked):
                 score[j] -= pulls[j, old]
                 if kind == 0:
-                    score[j] = max(score[j], bias, 1e-30)
+                    score[j] = larger(larger(score[j], bias), 1e-30)
             if fixed:
                 for k in range(size):
                     chance[k] = given[v, k] * own[k]
@@ -182,7 +183,7 @@ def sweep_links_of_proportions(
     mass: a (N, K), alpha and the counts of tokens and of other links. first, second, label (L,): the documents of a
     link, and its topic, K for none.
     """
-    size, state, whole, sums = weight.shape[0], rng[0], mass.sum(1), np.empty(weight.shape[0])
+    size, state, whole, sums = weight.shape[0], rng[0], mass.sum(1), allocate(weight.shape[0])
     for p in range(first.shape[0]):
         i, j, old = first[p], second[p], label[p]
         if old < size:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from custom_inference.families.common.compiled import Reals, entry, inlined, inner
+from custom_inference.families.common.intrinsics import allocate, larger, smaller
 from custom_inference.families.common.random import draw_next
 from custom_inference.families.memberships.gibbs_state import TILE
 
@@ -167,13 +168,13 @@ def _sweep(fixed, state, exact, left, right, rows, place):
     size, blocks = member.shape
     slots = size * fixed.layers
     for top in range(0, size, TILE):
-        bottom = min(top + TILE, size)
+        bottom = smaller(top + TILE, size)
         for i in range(top, bottom):
             place[i - top] = start[i]
         for begin in range(top if mirrored else 0, size, TILE):
             for i in range(top, bottom):
                 at, last = place[i - top], start[i + 1]
-                for j in range(max(begin, i) if mirrored else begin, min(begin + TILE, size)):
+                for j in range(larger(begin, i) if mirrored else begin, smaller(begin + TILE, size)):
                     x = 0
                     if at < last and index[at] == j:
                         x = 1
@@ -219,8 +220,8 @@ def sweep(fixed, state, exact, passes):
     """Draw new blocks for every observed dyad, in place, so many times. exact: from the table of all pairs everywhere,
     else only for edges and self loops."""
     blocks = state.member.shape[1]
-    left, right, rows = np.empty(blocks), np.empty(blocks), np.empty(blocks)
-    place = np.empty(TILE, np.int64)
+    left, right, rows = allocate(blocks), allocate(blocks), allocate(blocks)
+    place = allocate(TILE, np.int64)
     for _ in range(passes):
         _sweep(fixed, state, exact, left, right, rows, place)
 
@@ -231,7 +232,7 @@ def seat(fixed: Fixed, state: MembershipState, membership: Reals, rate: Reals, s
     sender, receiver, member, taken = state.sender, state.receiver, state.member, state.taken
     kind, cells, rng, change = state.kind, state.cells, state.rng, np.int64(fixed.learns_rate)
     size, blocks = member.shape
-    rows = np.empty(blocks)
+    rows = allocate(blocks)
     for i in range(size):
         at, last = fixed.start[i], fixed.start[i + 1]
         for j in range(0 if fixed.directed else i, size):

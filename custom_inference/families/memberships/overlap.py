@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from custom_inference.families.blocks.partitions import disjoint_pairs
 from custom_inference.families.common.compiled import REORDERED, Ints, Reals, bare
+from custom_inference.families.common.intrinsics import larger
 from custom_inference.families.memberships.dyads import Dyads
 
 Array = NDArray[np.float64]
@@ -115,6 +116,6 @@ def _merge_gains(source: Ints, target: Ints, count: Reals, mass: Reals, gain: Re
             for b in range(a + 1, communities):
                 if near or count[i, b] > _FEW or count[j, b] > _FEW:  # else the edge is hardly theirs
                     both = (count[i, a] + count[i, b]) * (count[j, a] + count[j, b]) / (mass[a] + mass[b])
-                    more = max((both - first - count[i, b] * count[j, b] / mass[b]) / total, -1.0 + 1e-12)
+                    more = larger((both - first - count[i, b] * count[j, b] / mass[b]) / total, -1.0 + 1e-12)
                     # A logarithm is most of the cost; the next term of its series is below 1e-5.
                     gain[a, b] += math.log1p(more) if abs(more) > 0.02 else more - 0.5 * more * more

@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.families.common.compiled import Ints, Reals, entry
+from custom_inference.families.common.compiled import Ints, Reals, entry, inner
+from custom_inference.families.common.intrinsics import allocate, larger
 from custom_inference.families.memberships.dyads import Dyads, pair_sums
 from custom_inference.families.rows.graph import Neighbours
 
@@ -121,7 +122,7 @@ def _sweep(role: Reals, log_share: Reals, log_gap: Reals, start: Ints, index: In
     mass = np.zeros(blocks)
     for i in range(size):
         mass += role[i]
-    rest, score = np.empty(blocks), np.empty(blocks)
+    rest, score = allocate(blocks), allocate(blocks)
     for i in range(size):
         score[:] = 0.0
         ends[i] = 0
@@ -134,7 +135,7 @@ def _sweep(role: Reals, log_share: Reals, log_gap: Reals, start: Ints, index: In
         top = -np.inf
         for a in range(blocks):
             score[a] = log_share[i, a] + (score[a] / ends[i] if ends[i] > 0 else 0.0)
-            top = max(top, score[a])
+            top = larger(top, score[a])
         total = 0.0
         for a in range(blocks):
             score[a] = np.exp(score[a] - top)
@@ -147,7 +148,7 @@ def _sweep(role: Reals, log_share: Reals, log_gap: Reals, start: Ints, index: In
         _left(role, mass, i, start[0], index[0], sent[i])
 
 
-@entry
+@inner
 def _left(role: Reals, mass: Reals, i: int, start: Ints, index: Ints, rest: Reals):
     """Sum phi_j over the zeros (i, j)."""
     for a in range(len(mass)):

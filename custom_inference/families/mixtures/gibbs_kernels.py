@@ -19,9 +19,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inner
+from custom_inference.families.common.intrinsics import allocate
 from custom_inference.families.common.random import draw_class
 
 #: Longer products are differences of log Gamma functions; shorter ones are multiplied out.
@@ -64,7 +63,7 @@ def sweep_simplices(
     (G, K). rows n (K,), counts S (F, K), totals T (G, K): of the present classes. responsibility (N, K): the
     conditional probabilities. step: what a row adds to n; 0 where alpha are proportions that are given.
     """
-    score, state = np.empty(alpha.shape[0]), rng[0]
+    score, state = allocate(alpha.shape[0]), rng[0]
     for n in range(crow.shape[0] - 1):
         first, last, old = crow[n], crow[n + 1], assignment[n]
         if old >= 0:
@@ -128,7 +127,7 @@ def sweep_rates(
     observed m (N, D). alpha (K,). shape a, rate b (D, K). rows n (K,), events S, exposure M (D, K), responsibility
     (N, K), step as above.
     """
-    score, state = np.empty(alpha.shape[0]), rng[0]
+    score, state = allocate(alpha.shape[0]), rng[0]
     for n in range(x.shape[0]):
         old = assignment[n]
         if old >= 0:
@@ -157,7 +156,7 @@ def sweep_given(table: Reals, assignment: Ints, alpha: Reals, rows: Ints, respon
 
     table (N, K): log p(x_n | class k). The rest as above.
     """
-    score, state = np.empty(alpha.shape[0]), rng[0]
+    score, state = allocate(alpha.shape[0]), rng[0]
     for n in range(table.shape[0]):
         if assignment[n] >= 0:
             rows[assignment[n]] -= step

@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry, inner
+from custom_inference.families.common.intrinsics import allocate, larger, smaller
 
 #: Probabilities that a feature is on are at least this, which is what single precision has: as many as ``_TOGETHER``
 #: are multiplied before the product is looked at, which is scaled where it is small.
@@ -52,7 +53,7 @@ def _score_flips(ones: Ints, active: Ints, linear: Reals, chance: Reals, leak: R
             flipped[active[a]] = before[a] + (1.0 - before[a]) * after
             after += (1.0 - after) * own[active[a]]
         for k in range(number):
-            product[k] *= max(flipped[k], _LEAST)
+            product[k] *= larger(flipped[k], _LEAST)
         if m % _TOGETHER == _TOGETHER - 1:
             _rescale(product, times)
     for k in range(number):
@@ -164,7 +165,7 @@ def _tabulate(
         own, here, value = chance[ones[m]], on[m], leak[ones[m]]
         for a in range(active.shape[0]):
             value += (1.0 - value) * own[active[a]]
-        here[0], size = max(value, _LEAST), 1
+        here[0], size = larger(value, _LEAST), 1
         for h in range(free.shape[0]):
             more, without, inside = own[free[h]], here[:size], here[size : 2 * size]
             for c in range(size):
@@ -190,7 +191,7 @@ def _sum_logs(values: Reals):
     """Return log sum_c e^{values_c}."""
     top, total = values[0], 0.0
     for c in range(1, values.shape[0]):
-        top = max(top, values[c])
+        top = larger(top, values[c])
     for c in range(values.shape[0]):
         total += math.exp(values[c] - top)
     return top + math.log(total)
@@ -234,7 +235,7 @@ def _set_codes(active: Ints, free: Ints, joint: Reals, weight: Reals, base: Real
         total = 0.0
         for c in range(joint.shape[0]):
             total += weight[c] if c >> h & 1 else 0.0
-        base[free[h]], mean[free[h]] = float(best >> h & 1), min(total, 1.0)
+        base[free[h]], mean[free[h]] = float(best >> h & 1), smaller(total, 1.0)
 
 
 @entry(fastmath=REORDERED)
@@ -260,11 +261,11 @@ def infer_cubes(
     number, width = chance.shape[1], log_weight.shape[1]
     longest = 1
     for r in range(span[0], span[1]):
-        longest = max(longest, middle[which[r]] - start[which[r]])
-    linear, active = np.empty(number), np.empty(number, np.int64)
-    room = (np.empty(number), np.empty(number), np.empty(number), np.empty(number))
-    on, joint, tried = np.empty((2, longest, width)), np.empty((2, width)), np.empty((2, free.shape[1]), np.int64)
-    weight, share, none = np.empty(width), np.empty(width), tried[0, :0]
+        longest = larger(longest, middle[which[r]] - start[which[r]])
+    linear, active = allocate(number), allocate(number, np.int64)
+    room = (allocate(number), allocate(number), allocate(number), allocate(number))
+    on, joint, tried = allocate((2, longest, width)), allocate((2, width)), allocate((2, free.shape[1]), np.int64)
+    weight, share, none = allocate(width), allocate(width), tried[0, :0]
     for r in range(span[0], span[1]):
         n = which[r]
         ones, constant = column[start[n] : middle[n]], silent[0]

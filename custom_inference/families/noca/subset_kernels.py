@@ -24,6 +24,7 @@ from __future__ import annotations
 import numpy as np
 
 from custom_inference.families.common.compiled import REORDERED, Ints, Reals, Words, entry, inlined, inner
+from custom_inference.families.common.intrinsics import allocate, smaller
 from custom_inference.families.common.random import draw_next
 
 #: The smallest p(x) that is taken as it is.
@@ -120,8 +121,8 @@ def sum_evidence(
     for r in range(evidence.shape[0]):
         ones = column[start[r] : start[r + 1]]
         size = 1 << ones.shape[0]
-        values, spread = np.empty(size), np.empty(size)
-        chance, first = np.empty((number, ones.shape[0])), np.empty(ones.shape[0])
+        values, spread = allocate(size), allocate(size)
+        chance, first = allocate((number, ones.shape[0])), allocate(ones.shape[0])
         _read_chances(ones, loading, leak, chance, first)
         _start(values, first)
         for i in range(number):
@@ -158,8 +159,8 @@ def expect_sources(
         ones = column[start[r] : start[r + 1]]
         length = ones.shape[0]
         size = 1 << length
-        forward, spread, back = np.empty((number + 1, size)), np.empty(size), np.zeros(size)
-        chance, first = np.empty((number, length)), np.empty(length)
+        forward, spread, back = allocate((number + 1, size)), allocate(size), np.zeros(size)
+        chance, first = allocate((number, length)), allocate(length)
         _read_chances(ones, loading, leak, chance, first)
         _start(forward[0], first)
         for i in range(number):
@@ -176,7 +177,7 @@ def expect_sources(
             total = 0.0
             for t in range(size):
                 total += spread[t] * forward[i, t]
-            mean[r, i] = min(total, 1.0)
+            mean[r, i] = smaller(total, 1.0)
             _add_sent(ones, chance[i], spread, forward[i], weight[r], sent[i])
             _mix(absent[r, i], back, spread, back)
         for j in range(length):
@@ -232,8 +233,8 @@ def draw_sources(
         ones = column[start[r] : start[r + 1]]
         length = ones.shape[0]
         size = 1 << length
-        back, stage = np.zeros((number + 1, size)), np.empty((length + 1, size))
-        chance, first = np.empty((number, length)), np.empty(length)
+        back, stage = np.zeros((number + 1, size)), allocate((length + 1, size))
+        chance, first = allocate((number, length)), allocate(length)
         _read_chances(ones, loading, leak, chance, first)
         back[number, size - 1] = 1.0
         for i in range(number - 1, -1, -1):
@@ -249,9 +250,9 @@ def draw_sources(
         evidence[r] = total
         if total < SMALLEST:
             continue
-        state, on = rng[r : r + 1], np.empty(drawn.shape[0], np.int64)
+        state, on = rng[r : r + 1], allocate(drawn.shape[0], np.int64)
         for s in range(drawn.shape[0]):
-            on[s] = min(np.searchsorted(cumulative, draw_next(state) * total, side="right"), size - 1)
+            on[s] = smaller(np.searchsorted(cumulative, draw_next(state) * total, side="right"), size - 1)
         for i in range(number):
             _fill_stages(back[i + 1], chance[i], stage)
             for s in range(drawn.shape[0]):

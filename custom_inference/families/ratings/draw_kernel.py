@@ -12,7 +12,8 @@ import math
 
 import numpy as np
 
-from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry
+from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry, inner, part
+from custom_inference.families.common.intrinsics import allocate, larger, smaller
 
 LANES, CHUNK = 32, 512
 
@@ -33,12 +34,12 @@ def draw_rows(
     squared error is e' products e at e = (1, .., 1, -1), and at (c, -1) where the entries of rows are multiplied by c.
     """
     d, kind = mean.shape[1], other.dtype
-    line, square = np.empty((CHUNK, d + 1), kind), np.empty((d + 1, d + 1), kind)
+    line, square = allocate((CHUNK, d + 1), kind), allocate((d + 1, d + 1), kind)
     total, a = np.zeros((d + 1, d + 1, LANES), kind), np.zeros((d, d, LANES), kind)
     b, z = np.zeros((d + 1, LANES), kind), np.zeros((d, LANES), kind)
     scale, error = np.zeros(LANES, kind), np.zeros(LANES, kind)
     for begin in range(first, last, LANES):
-        end = min(begin + LANES, last)
+        end = smaller(begin + LANES, last)
         total[:] = 0
         for n in range(begin, end):
             lane = n - begin
@@ -56,13 +57,13 @@ def draw_rows(
             for i in range(d):
                 mean[n, i] = b[i, lane]
             if shape > 0:
-                gain[n] = gammas[n] / (rate + 0.5 * tau * max(error[lane], 0.0))
+                gain[n] = gammas[n] / (rate + 0.5 * tau * larger(error[lane], 0.0))
             scale[lane] = gain[n]
         scale[end - begin :] = 0
         _collect(total, b, scale, products)
 
 
-@entry(fastmath=REORDERED)
+@part(fastmath=REORDERED)
 def _multiply(
     begin: int,
     end: int,
@@ -79,7 +80,7 @@ def _multiply(
     """Sum G of the ratings begin..end into a lane of ``total``: h (x, t) (x, t)' by blocks of ratings."""
     d = line.shape[1] - 1
     for low in range(begin, end, CHUNK):
-        size = min(CHUNK, end - low)
+        size = smaller(CHUNK, end - low)
         for m in range(size):
             at = low + m
             row, to, s = other[index[at]], line[m], root[index[at]]
@@ -95,7 +96,7 @@ def _multiply(
                 total[i, j, lane] += square[i, j]
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _condition(total: Reals, precision: Reals, scale: Reals, a: Reals, b: Reals):
     """Precisions, lower halves, into a; what they multiply the means to, into b, which holds the prior's part."""
     d = len(a)
@@ -109,7 +110,7 @@ def _condition(total: Reals, precision: Reals, scale: Reals, a: Reals, b: Reals)
             to[lane] += scale[lane] * of[lane]
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _factorise(a: Reals):
     """Compute the lower Cholesky factor in place of the lower half, the diagonal inverted. Two columns go at a time."""
     d = len(a)
@@ -135,7 +136,7 @@ def _factorise(a: Reals):
                 to[lane] *= p[lane]
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _solve(a: Reals, b: Reals, z: Reals):
     """Solve in place: b becomes a'^-1 (a^-1 b + z); its last line 1."""
     d = len(a)
@@ -161,10 +162,10 @@ def _solve(a: Reals, b: Reals, z: Reals):
     b[d] = 1
 
 
-@entry(fastmath=REORDERED)
+@part(fastmath=REORDERED)
 def _miss(total: Reals, b: Reals, error: Reals):
     """Compute (w, -1)' G (w, -1) of each lane."""
-    d, part = len(b) - 1, np.empty(LANES, b.dtype)
+    d, part = len(b) - 1, allocate(LANES, b.dtype)
     error[:] = total[d, d]
     for i in range(d):
         w, p, q = b[i], total[i, i], total[d, i]
@@ -178,7 +179,7 @@ def _miss(total: Reals, b: Reals, error: Reals):
             error[lane] += 2 * w[lane] * part[lane]
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _collect(total: Reals, b: Reals, scale: Reals, products: Reals):
     for i in range(len(b)):
         for j in range(i + 1):

@@ -20,7 +20,8 @@ import math
 
 import numpy as np
 
-from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry
+from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry, inner
+from custom_inference.families.common.intrinsics import larger
 
 
 def table_width(d: int) -> int:
@@ -74,13 +75,13 @@ def update_rows(
         for i in range(d):
             square -= 2 * b[i] * rhs[i]
         square += _mean_quadratic_form(total, b, covariance[n])
-        error[n] = max(square, 0.0)
+        error[n] = larger(square, 0.0)
         if shape > 0:
             gain[n] = (shape + 0.5 * (start[n + 1] - start[n])) / (rate + 0.5 * tau * error[n])
         lend(mean[n], covariance[n], gain[n], own[n])
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _gather(begin: int, end: int, index: Ints, value: Reals, other: Reals, total: Reals, rhs: Reals):
     """Sum over a row's ratings into total and rhs = sum h y E[x]; return sum h (y^2 - 2 y E[c])."""
     d, width = len(rhs), len(total)
@@ -108,7 +109,7 @@ def _gather(begin: int, end: int, index: Ints, value: Reals, other: Reals, total
     return square
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _gather_weighted(
     begin: int, end: int, index: Ints, value: Reals, weight: Reals, other: Reals, total: Reals, rhs: Reals
 ):
@@ -128,7 +129,7 @@ def _gather_weighted(
     return square
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _mean_quadratic_form(total: Reals, w: Reals, covariance: Reals):
     """Compute tr(E[w w'] B), B the lower half in ``total``."""
     d = len(w)
@@ -182,7 +183,7 @@ def lend_all(mean: Reals, covariance: Reals, gain: Reals, own: Reals):
         lend(mean[n], covariance[n], gain[n], own[n])
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _cholesky(a: Reals):
     """Compute the lower factor in place of the lower half."""
     d = len(a)
@@ -194,7 +195,7 @@ def _cholesky(a: Reals):
             a[i, j] = math.sqrt(part) if i == j else part / a[j, j]
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _solve(a: Reals, b: Reals):
     """Solve a a' x = b for the lower factor a, in place of b."""
     for i in range(len(b)):
@@ -208,7 +209,7 @@ def _solve(a: Reals, b: Reals):
             b[k] -= a[i, k] * b[i]
 
 
-@entry(fastmath=REORDERED)
+@inner(fastmath=REORDERED)
 def _invert(a: Reals, inverse: Reals, packed: Reals):
     """(a a')^-1 for the lower factor a: its lower half, column by column. ``inverse``: room for (a^-1)'."""
     d = len(a)

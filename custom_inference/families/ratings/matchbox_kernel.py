@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from custom_inference.families.common.compiled import Ints, Reals, entry
+from custom_inference.families.common.compiled import Ints, Reals, entry, inner
+from custom_inference.families.common.intrinsics import allocate, larger, smaller
 
 #: Steps to the mode of the tilted density, and of the product's factors; the change at which the latter end.
 _NEWTON, _INNER, _SETTLED = 12, 12, 1e-6
@@ -18,7 +17,7 @@ _STEP, _SHARE, _REACH = 1.2, 0.8, 7.0
 _ROOT = math.sqrt(2.0 * math.pi)
 
 
-@entry
+@inner
 def _log_sigmoid(r: float):
     return r - math.log1p(math.exp(r)) if r < 0.0 else -math.log1p(math.exp(-r))
 
@@ -38,7 +37,7 @@ def moments_of_tilted(mean: float, variance: float, sign: float):
         at += step
         if abs(step) < 0.01 * sd:
             break
-    width = min(_STEP, _SHARE * sd)
+    width = smaller(_STEP, _SHARE * sd)
     top = -0.5 * (at - mean) ** 2 / variance + _log_sigmoid(sign * at)
     zero, one, two = 0.0, 0.0, 0.0
     reach = int(_REACH * sd / width) + 1
@@ -52,7 +51,7 @@ def moments_of_tilted(mean: float, variance: float, sign: float):
     return top + math.log(zero * width / (sd * _ROOT)), at + one, two - one * one
 
 
-@entry
+@inner
 def _project(
     pointer: Ints,
     index: Ints,
@@ -76,7 +75,7 @@ def _project(
             variance[k] += value[place] ** 2 / rest
 
 
-@entry
+@inner
 def _send_messages(
     pointer: Ints,
     index: Ints,
@@ -99,7 +98,7 @@ def _send_messages(
             p, own, w = index[place], at + place - pointer[row], value[place]
             rest = precision[p, k] - lam[own, k]
             left = shift[p, k] - eta[own, k]
-            scale = 1.0 + info[k] * max(variance[k] - w * w / rest, 0.0)
+            scale = 1.0 + info[k] * larger(variance[k] - w * w / rest, 0.0)
             new_lam = w * w * info[k] / scale
             new_eta = w * (pull[k] - info[k] * (mean[k] - w * left / rest)) / scale
             precision[p, k], shift[p, k] = rest + new_lam, left + new_eta
@@ -107,7 +106,7 @@ def _send_messages(
                 lam[own, k], eta[own, k] = new_lam, new_eta
 
 
-@entry
+@inner
 def _factors(ms: float, vs: float, mt: float, vt: float, info: float, pull: float):
     """Messages (info, pull) to s and t from N(s t), their prior moments given: variational, to the fixed point."""
     b, second = mt, mt * mt + vt
@@ -148,8 +147,8 @@ def pass_over(
     (xu, xv), qu, qv = features, users, items
     start, lam, eta = messages
     size = qu[0].shape[1]
-    ms, vs, mt, vt = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
-    su, pu, sv, pv = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    ms, vs, mt, vt = allocate(size), allocate(size), allocate(size), allocate(size)
+    su, pu, sv, pv = allocate(size), allocate(size), allocate(size), allocate(size)
     for m in order:
         i, j = user[m], item[m]
         at = start[m]
@@ -161,11 +160,11 @@ def pass_over(
             mean += ms[k] * mt[k]
             variance += ms[k] ** 2 * vt[k] + mt[k] ** 2 * vs[k] + vs[k] * vt[k]
         log_chance[m], new_mean, new_variance = moments_of_tilted(mean, variance, sign[m])
-        info = max(1.0 / new_variance - 1.0 / variance, 0.0)
+        info = larger(1.0 / new_variance - 1.0 / variance, 0.0)
         pull = new_mean / new_variance - mean / variance
         for k in range(size):
             own = ms[k] ** 2 * vt[k] + mt[k] ** 2 * vs[k] + vs[k] * vt[k]
-            scale = 1.0 + info * max(variance - own, 0.0)
+            scale = 1.0 + info * larger(variance - own, 0.0)
             one, other = info / scale, (pull - info * (mean - ms[k] * mt[k])) / scale
             su[k], pu[k], sv[k], pv[k] = _factors(ms[k], vs[k], mt[k], vt[k], one, other)
         _send_messages(xu[0], xu[1], xu[2], i, qu[0], qu[1], lam, eta, at, ms, vs, su, pu, keep)

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from custom_inference.families.common.compiled import Reals, entry
+from custom_inference.families.common.compiled import Reals, entry, inner, part
 
 #: Where the two forms of the series meet.
 _CUT = 0.64
@@ -24,7 +24,7 @@ def polya_gamma(z: Reals, generator: np.random.Generator, out: Reals):
         out[m] = _draw(0.5 * abs(z[m]), generator)
 
 
-@entry
+@part
 def _draw(z: float, generator: np.random.Generator):
     rate = 0.125 * math.pi**2 + 0.5 * z * z
     right = 0.5 * math.pi / rate * math.exp(-rate * _CUT)
@@ -51,7 +51,7 @@ def _draw(z: float, generator: np.random.Generator):
                     break
 
 
-@entry
+@inner
 def _term(n: int, x: float):
     k = n + 0.5
     if x <= _CUT:
@@ -59,12 +59,12 @@ def _term(n: int, x: float):
     return math.pi * k * math.exp(-0.5 * k * k * math.pi**2 * x)
 
 
-@entry
+@inner
 def _normal(x: float):
     return 0.5 * math.erfc(-x / math.sqrt(2))
 
 
-@entry
+@part
 def _draw_truncated(z: float, generator: np.random.Generator):
     """Draw from the inverse Gaussian (1 / z, 1) left of the cut."""
     if z * _CUT < 1:  # its mean lies right of the cut: a chi-square's reciprocal, thinned

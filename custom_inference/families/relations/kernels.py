@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import math
 
-from custom_inference.families.common.compiled import Ints, bare, inlined
+import numpy as np
+
+from custom_inference.families.common.compiled import Ints, bare, inlined, inner
 from custom_inference.families.common.random import draw_next
 from custom_inference.families.relations.arrays import BEST, CATEGORIES, COUNTS, PAIR, PUT, Cells, Work
 from custom_inference.families.relations.scores import block_score
@@ -29,7 +31,7 @@ _LEAVES, _LOOKS, _JOINS = range(3)
 def enumerate_tuples(g: Cells, w: Work, r: int, t: int):
     """List the tuples of clusters of the axes that type t does not fill: their offsets and products of sizes; return
     how many there are."""
-    number = 1
+    number = np.int64(1)  # no literal: functions that take it would be compiled for the literal as well
     w.offset[0], w.product[0] = 0, 1.0
     for axis in range(g.arity[r]):
         u = g.types[r, axis]
@@ -45,7 +47,7 @@ def enumerate_tuples(g: Cells, w: Work, r: int, t: int):
     return number
 
 
-@inlined
+@inner
 def slow(
     g: Cells, w: Work, r: int, t: int, j: int, k: int, q: int, number: int, offset: int, product: float, joins: bool
 ):
@@ -112,7 +114,7 @@ def visit(g: Cells, w: Work, r: int, t: int, j: int, k: int, number: int, joins:
         for a in range(m):
             tuples *= 1 if (q >> a) & 1 else many
         for c in range(tuples):
-            rest, offset, shift, product, valid = c, 0, q * room, float(g.closed[r]), True
+            rest, offset, shift, product, valid = c, np.int64(0), q * room, float(g.closed[r]), True
             for a in range(m):
                 stride = w.stride[r, g.own[t, j, a]]
                 if (q >> a) & 1:
@@ -132,7 +134,7 @@ def visit(g: Cells, w: Work, r: int, t: int, j: int, k: int, number: int, joins:
     return total
 
 
-@inlined
+@inner
 def tell(g: Cells, w: Work, r: int, t: int, j: int, i: int, k: int, sign: float, looks: bool):
     """Add what the listed cells of entity i say, times ``sign``, to the blocks of cluster k; or if it ``looks`` to the
     scratch, by the set of the axes that it fills, and with sign -1 clear it.

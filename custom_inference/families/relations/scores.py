@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 from custom_inference.families.common.compiled import Reals, inlined, inner
+from custom_inference.families.common.intrinsics import larger
 from custom_inference.families.common.random import log_gamma
 from custom_inference.families.relations.arrays import CATEGORIES, COUNTS, Cells
 
@@ -42,6 +43,6 @@ def block_score(g: Cells, r: int, s: Reals, n: float):
         mean, strength = g.hyper[r, 0], g.hyper[r, 1]
         k, a, off = strength + n, g.hyper[r, 2] + n / 2, s[0] - n * mean
         b = g.hyper[r, 3] + (s[1] - 2 * mean * s[0] + n * mean * mean - off * off / k) / 2
-        found = log_gamma(a) - a * math.log(max(b, 1e-300)) + math.log(strength / k) / 2 - n * _PI / 2
+        found = log_gamma(a) - a * math.log(larger(b, 1e-300)) + math.log(strength / k) / 2 - n * _PI / 2
         found += g.constant[r]
     return found

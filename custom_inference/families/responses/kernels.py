@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined, part
+from custom_inference.families.common.intrinsics import add_up, allocate, find_largest, larger
 from custom_inference.families.common.random import find_place
 from custom_inference.families.topics.gibbs_kernels import LANES, _document
 
@@ -28,10 +29,11 @@ def sweep_weighted(
     factor: (N, padded K) float32.
     """
     padded = alpha.shape[0]
-    mass = np.float32(gamma.sum())
-    here = np.empty(padded, np.int32)
-    weight, inverse = np.empty(padded, np.float32), np.empty(padded, np.float32)
-    cumulative = np.zeros(1 + padded // LANES, np.float32)
+    mass = np.float32(add_up(gamma))
+    here = allocate(padded, np.int32)
+    weight, inverse = allocate(padded, np.float32), allocate(padded, np.float32)
+    cumulative = allocate(1 + padded // LANES, np.float32)
+    cumulative[0] = 0
     for i in range(start.shape[0] - 1):
         here[:] = 0
         for t in range(start[i], start[i + 1]):
@@ -55,7 +57,7 @@ def fold_in(
     crow, column, count: the documents' words, CSR. topic: b (V, K). found: g (N, K), where to start from.
     """
     size = alpha.shape[0]
-    new = np.empty(size, topic.dtype)
+    new = allocate(size, topic.dtype)
     for i in range(crow.shape[0] - 1):
         tokens = np.float32(0)
         for at in range(crow[i], crow[i + 1]):
@@ -67,13 +69,13 @@ def fold_in(
                 total = np.float32(0)
                 for k in range(size):
                     total += b[k] * found[i, k]
-                ratio = count[at] / max(total, np.float32(1e-30))
+                ratio = count[at] / larger(total, np.float32(1e-30))
                 for k in range(size):
                     new[k] += ratio * b[k]
             change = np.float32(0)
             for k in range(size):
                 after = alpha[k] + found[i, k] * new[k]
-                change = max(change, abs(after - found[i, k]))
+                change = larger(change, abs(after - found[i, k]))
                 found[i, k] = after
             if change <= tolerance * tokens:
                 break
@@ -90,7 +92,7 @@ def _log_response(kind: int, y: Reals, eta: Reals, scale: Reals):
     if kind == 3:
         if y[0] != y[0]:
             return 0.0
-        most = eta.max()
+        most = find_largest(eta)
         norm = 0.0
         for c in range(eta.shape[0]):
             norm += np.exp(eta[c] - most)
@@ -154,7 +156,7 @@ def _score_responses(
         for r in range(eta.shape[0]):
             moved[r] = eta[r] + weight[r, k] / length
         log_mass[k] = _log_response(kind, y, moved, scale)
-        most = max(most, log_mass[k])
+        most = larger(most, log_mass[k])
     return most
 
 
@@ -182,11 +184,11 @@ def sweep_responses(
     unknown. weight: (D, K). scale: (R,). word_topic: (V, padded K), total: (padded K,), as in ``gibbs_kernels.sweep``.
     A topic of -1 is a token not yet assigned.
     """
-    size, state, mass, fixed = alpha.shape[0], rng[0], gamma.sum(), given.shape[0] > 0
-    here, cumulative, log_mass = np.empty(size), np.empty(size), np.empty(size)
-    eta, moved, most = np.empty(weight.shape[0]), np.empty(weight.shape[0]), 0.0
+    size, state, mass, fixed = alpha.shape[0], rng[0], add_up(gamma), given.shape[0] > 0
+    here, cumulative, log_mass = allocate(size), allocate(size), allocate(size)
+    eta, moved, most = allocate(weight.shape[0]), allocate(weight.shape[0]), 0.0
     for i in range(start.shape[0] - 1):
-        length = max(start[i + 1] - start[i], 1)
+        length = larger(start[i + 1] - start[i], 1)
         _count_topics(topic[start[i] : start[i + 1]], weight, length, here, eta)
         known = not np.isnan(response[i]).all()
         for t in range(start[i], start[i + 1]):

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from custom_inference.families.common.compiled import Ints, Reals, Words, entry
+from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inner
+from custom_inference.families.common.intrinsics import allocate, larger
 from custom_inference.families.common.random import draw_next, draw_place
 
 
@@ -33,10 +34,10 @@ def sweep(words: tuple[Ints, Ints, Ints], state: Ints, topic: Ints, tables: tupl
     word, start, document = words
     size, topics, longest, accepted = tables[2].shape[1], tables[0].shape[1], 0, 0
     for m in range(document.shape[0]):
-        longest = max(longest, start[m + 1] - start[m])
-    emission, filtered = np.empty((longest, size)), np.empty((longest, size))
-    moves, chance = np.empty((size + 1, size)), np.empty(max(size, topics))
-    new_state, new_topic = np.empty(longest, np.int32), np.empty(longest, np.int32)
+        longest = larger(longest, start[m + 1] - start[m])
+    emission, filtered = allocate((longest, size)), allocate((longest, size))
+    moves, chance = allocate((size + 1, size)), allocate(larger(size, topics))
+    new_state, new_topic = allocate(longest, np.int32), allocate(longest, np.int32)
     for m in range(document.shape[0]):
         i, sentence, length = document[m], word[start[m] : start[m + 1]], start[m + 1] - start[m]
         old_state, old_topic = state[start[m] : start[m + 1]], topic[start[m] : start[m + 1]]
@@ -54,7 +55,7 @@ def sweep(words: tuple[Ints, Ints, Ints], state: Ints, topic: Ints, tables: tupl
                 filtered[t, c] = value * emission[t, c]
                 total += filtered[t, c]
             for c in range(size):
-                filtered[t, c] /= max(total, 1e-300)
+                filtered[t, c] /= larger(total, 1e-300)
         for t in range(length - 1, -1, -1):
             for c in range(size):
                 chance[c] = filtered[t, c] if t == length - 1 else filtered[t, c] * moves[c, new_state[t + 1]]
@@ -62,14 +63,14 @@ def sweep(words: tuple[Ints, Ints, Ints], state: Ints, topic: Ints, tables: tupl
             new_topic[t] = -1
             if new_state[t] == 0:
                 for k in range(topics):
-                    chance[k] = _of_word(sentence[t], i, 0, k, tables)
+                    chance[k] = _of_word(sentence[t], i, np.int32(0), np.int32(k), tables)
                 new_topic[t] = _draw(chance, topics, rng)
         proposed, asked = new_state[:length], new_topic[:length]
         log_new = -_score_sentence(sentence, i, proposed, asked, tables, emission, moves)
         if known:
             log_old -= _score_sentence(sentence, i, old_state, old_topic, tables, emission, moves)
         log_new += _count_sentence(sentence, i, proposed, asked, 1.0, tables)
-        if not known or np.log(max(draw_next(rng), 1e-12)) < log_new - log_old:
+        if not known or np.log(larger(draw_next(rng), 1e-12)) < log_new - log_old:
             for t in range(length):  # assigning arrays to slices compiles the message of its error: a second
                 old_state[t], old_topic[t] = new_state[t], new_topic[t]
             accepted += 1
@@ -79,7 +80,7 @@ def sweep(words: tuple[Ints, Ints, Ints], state: Ints, topic: Ints, tables: tupl
     return accepted
 
 
-@entry
+@inner
 def _draw(chance: Reals, size: int, rng: Words):
     """Draw a place by weights that need not add up to 1."""
     total = 0.0
@@ -88,7 +89,7 @@ def _draw(chance: Reals, size: int, rng: Words):
     return draw_place(chance, size, total, rng)
 
 
-@entry
+@inner
 def _predictive(word: Ints, i: int, tables: tuple[Reals, ...], emission: Reals, moves: Reals):
     """The predictive tables of a sentence without its own counts; row S of the moves is of its first state."""
     of_topic, of_class, transition = tables[0], tables[2], tables[3]
@@ -99,14 +100,14 @@ def _predictive(word: Ints, i: int, tables: tuple[Reals, ...], emission: Reals, 
     for t in range(word.shape[0]):
         value = 0.0
         for k in range(topics):
-            value += _of_word(word[t], i, 0, k, tables)
+            value += _of_word(word[t], i, np.int32(0), np.int32(k), tables)
         emission[t, 0] = value
         for c in range(1, size):
             emission[t, c] = of_class[word[t], c] / of_class[last, c]
 
 
-@entry
-def _of_word(v: int, i: int, z: int, q: int, tables: tuple[Reals, ...]):
+@inner
+def _of_word(v: int, i: int, z: np.integer, q: np.integer, tables: tuple[Reals, ...]):
     """The predictive probability of a word's topic and of the word in its state, at the present counts."""
     of_topic, share, of_class = tables[0], tables[1], tables[2]
     if z > 0:
@@ -115,7 +116,7 @@ def _of_word(v: int, i: int, z: int, q: int, tables: tuple[Reals, ...]):
     return part * of_topic[v, q] / of_topic[of_topic.shape[0] - 1, q]
 
 
-@entry
+@inner
 def _count_sentence(word: Ints, i: int, state: Ints, topic: Ints, change: float, tables: tuple[Reals, ...]):
     """Add a sentence, first token first (change 1), or take it away, last token first (-1); return the log of its
     factors with rising counts."""
@@ -142,7 +143,7 @@ def _count_sentence(word: Ints, i: int, state: Ints, topic: Ints, change: float,
     return found
 
 
-@entry
+@inner
 def _score_sentence(
     word: Ints, i: int, state: Ints, topic: Ints, tables: tuple[Reals, ...], emission: Reals, moves: Reals
 ):
@@ -150,6 +151,6 @@ def _score_sentence(
     found = 0.0
     for t in range(word.shape[0]):
         z, before = state[t], state[t - 1] if t > 0 else moves.shape[0] - 1
-        of_word = emission[t, z] if z > 0 else _of_word(word[t], i, 0, int(topic[t]), tables)
+        of_word = emission[t, z] if z > 0 else _of_word(word[t], i, np.int32(0), topic[t], tables)
         found += np.log(of_word * moves[before, z])
     return found

@@ -17,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from custom_inference.families.common.compiled import Flags, Ints, Reals, entry, inner
+from custom_inference.families.common.intrinsics import allocate, larger
 
 
 @entry(fastmath=True)
@@ -40,9 +41,9 @@ def expected_counts(
     share, topic, _, transition, initial = tables
     size, longest = initial.shape[0], 0
     for m in range(document.shape[0]):
-        longest = max(longest, start[m + 1] - start[m])
-    emission, filtered = np.empty((longest, size)), np.empty((longest, size))
-    scale, mixture, back, ahead = np.empty(longest), np.empty(longest), np.empty(size), np.empty(size)
+        longest = larger(longest, start[m + 1] - start[m])
+    emission, filtered = allocate((longest, size)), allocate((longest, size))
+    scale, mixture, back, ahead = allocate(longest), allocate(longest), allocate(size), allocate(size)
     for m in range(document.shape[0]):
         i, sentence, chances = document[m], word[start[m] : start[m + 1]], state[start[m] : start[m + 1]]
         if active[i]:
@@ -68,7 +69,7 @@ def _filter(
             for k in range(topics):
                 mixed += share[k] * topic[word[t], k]
             emission[t, 0] = mixed
-            mixture[t] = max(mixed, 1e-300)
+            mixture[t] = larger(mixed, 1e-300)
         if t > 0:
             for d in range(size):
                 before = filtered[t - 1, d]
@@ -78,7 +79,7 @@ def _filter(
         for c in range(size):
             filtered[t, c] *= emission[t, c]
             total += filtered[t, c]
-        scale[t] = max(total, 1e-300)
+        scale[t] = larger(total, 1e-300)
         value += np.log(scale[t])
         for c in range(size):
             filtered[t, c] /= scale[t]

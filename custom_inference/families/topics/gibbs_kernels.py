@@ -23,6 +23,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined, inner
+from custom_inference.families.common.intrinsics import add_up, allocate, smaller
 from custom_inference.families.common.random import draw_single, find_place
 
 #: Topics of a block: two vectors of single precision with AVX2, four with SSE or NEON.
@@ -110,7 +111,7 @@ def draw_topic(counts: Ints, weight: Reals, prior: float, old: int, own: float, 
         block += cumulative[b] <= left
     left -= cumulative[block]
     found = _block_find(counts, weight, prior, block * LANES, old, own, left)  # pyright: ignore[reportCallIssue]
-    drawn = block * LANES + min(found, LANES - 1)
+    drawn = block * LANES + smaller(found, LANES - 1)
     while weight[drawn] == 0 and drawn > 0:  # rounding led into the padding
         drawn -= 1
     return drawn, state
@@ -139,11 +140,12 @@ def sweep(
     numbers.
     """
     padded, apart = alpha.shape[1], alpha.shape[0] > 1
-    mass = np.float32(gamma.sum())
-    here = np.empty(padded, np.int32)  # c_ik
-    weight = np.empty(padded, np.float32)  # factor_k (c_ik + alpha_k) / (c_k + sum gamma)
-    inverse = np.empty(padded, np.float32)  # factor_k / (c_k + sum gamma)
-    cumulative = np.zeros(1 + padded // LANES, np.float32)
+    mass = np.float32(add_up(gamma))
+    here = allocate(padded, np.int32)  # c_ik
+    weight = allocate(padded, np.float32)  # factor_k (c_ik + alpha_k) / (c_k + sum gamma)
+    inverse = allocate(padded, np.float32)  # factor_k / (c_k + sum gamma)
+    cumulative = allocate(1 + padded // LANES, np.float32)
+    cumulative[0] = 0
     for k in range(padded):
         inverse[k] = factor[k] / (np.float32(total[k]) + mass)
     for i in range(start.shape[0] - 1):
@@ -207,7 +209,7 @@ def sweep_given(
     all of that is 0 (a word that no topic has) the topic is drawn by the other factors alone.
     """
     size, state = alpha.shape[1], rng[0]
-    here, count, cumulative = np.empty(size), np.empty(size), np.empty(size)
+    here, count, cumulative = allocate(size), allocate(size), allocate(size)
     for i in range(start.shape[0] - 1):
         count[:] = 0
         for t in range(start[i], start[i + 1]):

@@ -26,6 +26,7 @@ from torch import Tensor
 
 from custom_inference.core.threads import count_shards, cut_evenly, map_in_threads
 from custom_inference.families.common.compiled import REORDERED, Ints, Reals, entry, inner
+from custom_inference.families.common.intrinsics import allocate, larger
 from custom_inference.families.rows.documents import DocumentRows
 
 #: Stored cells a call: between two calls the fit can be interrupted, and threads share the calls.
@@ -80,11 +81,11 @@ def _settle(
     topics = score.shape[1]
     widest = 1
     for i in range(first, last):
-        widest = max(widest, crow[i + 1] - crow[i])
-    seen = np.empty((topics, widest), dtype=score.dtype)
-    mixture, ratio = np.empty(widest, dtype=score.dtype), np.empty(widest, dtype=score.dtype)
-    shares, exponent = np.empty(topics, dtype=score.dtype), np.empty(topics, dtype=np.float64)
-    which, priors, here = np.empty(topics, np.int64), np.empty(topics, alpha.dtype), np.empty(topics, alpha.dtype)
+        widest = larger(widest, crow[i + 1] - crow[i])
+    seen = allocate((topics, widest), score.dtype)
+    mixture, ratio = allocate(widest, score.dtype), allocate(widest, score.dtype)
+    shares, exponent = allocate(topics, score.dtype), allocate(topics)
+    which, priors, here = allocate(topics, np.int64), allocate(topics, alpha.dtype), allocate(topics, alpha.dtype)
     for i in range(first, last):
         start, size, own, length, total_at, value = crow[i], crow[i + 1] - crow[i], 0, 0.0, 0.0, 0.0
         for k in range(topics):  # those of weight 0 are left out: labelled documents have few
@@ -167,9 +168,9 @@ def _exp_psi(x: Reals, share: Reals, exponent: Reals):
         exponent[k] = _beside_log(np.float64(x[k]))
     scale = exponent[0]
     for k in range(1, len(x)):
-        scale = max(scale, exponent[k])
+        scale = larger(scale, exponent[k])
     for k in range(len(x)):
-        exponent[k] = max(exponent[k] - scale, lowest)
+        exponent[k] = larger(exponent[k] - scale, lowest)
     for k in range(len(x)):
         share[k] = (x[k] + 9.5) * math.exp(exponent[k])
     return scale
@@ -239,7 +240,7 @@ def _refresh(
     temperature: float,
 ):
     topics, zero = alpha.shape[1], responsibility.dtype.type(0)
-    document, new = np.empty(topics, responsibility.dtype), np.empty(topics, responsibility.dtype)
+    document, new = allocate(topics, responsibility.dtype), allocate(topics, responsibility.dtype)
     power = responsibility.dtype.type(temperature)
     for i in range(first, last):
         others = _document_counts(crow[i], crow[i + 1], count, alpha[i], responsibility, document) - 1.0
@@ -251,7 +252,7 @@ def _refresh(
                     new[k] = (document[k] - own[k]) * (word[k] - own[k]) / (total[k] - own[k])
             else:
                 for k in range(topics):
-                    seen = max(word[k] - own[k], zero) / (total[k] - own[k])
+                    seen = larger(word[k] - own[k], zero) / (total[k] - own[k])
                     new[k] = (document[k] - own[k]) * seen**power
             mass = _normalise(new)
             value += tokens * math.log(mass / others)
@@ -278,7 +279,7 @@ def _start(
     sweeps: int,
 ):
     topics = alpha.shape[1]
-    document, new = np.empty(topics, responsibility.dtype), np.empty(topics, responsibility.dtype)
+    document, new = allocate(topics, responsibility.dtype), allocate(topics, responsibility.dtype)
     for i in range(first, last):
         for j in range(crow[i], crow[i + 1]):
             for k in range(topics):
@@ -319,7 +320,7 @@ def _normalise(new: Reals):
     zero, one = new.dtype.type(0), new.dtype.type(1)
     mass = zero
     for k in range(len(new)):
-        new[k] = max(new[k], zero)
+        new[k] = larger(new[k], zero)
         mass += new[k]
     if not mass > zero:
         for k in range(len(new)):

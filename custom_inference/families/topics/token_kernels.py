@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from custom_inference.families.common.compiled import Ints, Reals, Words, bare, entry, inlined, part
+from custom_inference.families.common.intrinsics import allocate, larger, smaller
 from custom_inference.families.common.random import draw_next
 
 #: Turns in which what is known about tokens to come is taken back.
@@ -38,9 +39,9 @@ def sweep_topics(topic: Ints, length: Ints, word: Reals, alpha: Reals, often: Re
     topic: (C, P) of every chain. length: (N,). word: (P, K) b_kw of the tokens. alpha: (N, K). often: (P, K), to which
     the topics that are drawn are added, or (0, K).
     """
-    size, longest, start = alpha.shape[1], max(1, length.max()), 0
-    sums, count = np.empty((longest, size)), np.empty(size, np.int64)
-    present, place = np.empty(size, np.int64), np.empty(size, np.int64)
+    size, longest, start = alpha.shape[1], larger(1, length.max()), 0
+    sums, count = allocate((longest, size)), allocate(size, np.int64)
+    present, place = allocate(size, np.int64), allocate(size, np.int64)
     for n in range(len(length)):
         end = start + length[n]
         for t in range(start, end):
@@ -122,7 +123,7 @@ def _lower(t: int, end: int, alpha: Reals, ahead: Reals, most: Ints, level: Real
         old = level[k]
         for s in range(t, end):
             level[k] -= ahead[s, k]
-        level[k] = alpha[k] if end == len(ahead) else max(alpha[k], level[k])
+        level[k] = alpha[k] if end == len(ahead) else larger(alpha[k], level[k])
         mass, new_mass = mass + old, new_mass + level[k]
         ratio[k, 0] = 1.0
         for c in range(most[k]):
@@ -151,7 +152,7 @@ def _take(
         present[m, here[m]] = new
         here[m] += 1
     count[m, new] += 1
-    most[new] = max(most[new], count[m, new])
+    most[new] = larger(most[new], count[m, new])
     return new
 
 
@@ -206,7 +207,7 @@ def _filter_document(
     step, mass = 1 + tokens // _TURNS, 0.0
     for t in range(tokens):
         if t % step == 0:
-            change, mass = _lower(t, min(tokens, t + step), alpha, ahead, most, level, ratio)
+            change, mass = _lower(t, smaller(tokens, t + step), alpha, ahead, most, level, ratio)
             evidence += change
             for m in range(number):
                 for at in range(here[m]):
