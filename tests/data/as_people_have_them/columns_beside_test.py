@@ -51,7 +51,10 @@ def ppl(*arguments):
 
 
 def fitted(out, model, table, *options):
-    short = ("sweeps=16", "average=8", "chains=1") if model == "supervised_lda" else ("max_iterations=3",)
+    short = {
+        "supervised_lda": ("sweeps=16", "average=8", "chains=1"),
+        "dirichlet_multinomial_regression": ("warmup=5", "num_samples=4"),
+    }.get(model, ("max_iterations=3",))
     settings = [part for one in short for part in ("--set", one)]
     code, said = ppl("fit", model, table, "-k", 2, *settings, "--out", out, *options)
     assert code == 0, said

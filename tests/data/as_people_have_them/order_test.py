@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from custom_inference import CollapsedGibbs
+from custom_inference.core.local_inference import solve_local
 from custom_inference.methods import default_method
 from ppl_models import Data
 from tests.support.cases import ROWS, globals_of, problem_of
@@ -23,8 +25,10 @@ ANY_COLUMNS = pytest.mark.parametrize("name", [name for name in ROWS if name not
 
 
 def answers(model: Any, params: Any, data: Data) -> tuple[torch.Tensor, torch.Tensor]:
-    """Posterior means (N, ...) and bounds (N,) by the default method at given globals."""
-    local = default_method(model, data).local_posterior(model, params, data, seed=0)
+    """Posterior means (N, ...) and bounds (N,) by the default at given globals; where that draws, by an engine."""
+    method = default_method(model, data)
+    infer = solve_local if isinstance(method, CollapsedGibbs) else method.local_posterior
+    local = infer(model, params, data, seed=0)
     return local.posterior.mean, local.bound
 
 
