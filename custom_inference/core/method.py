@@ -179,10 +179,7 @@ class Method(abc.ABC):
                 raise
             raise own from own.__cause__
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
-            found = f"{self.name} of {type(model).__name__} met a matrix that is singular, or not positive definite"
-            double = "" if dtype == torch.float64 else "dtype=torch.float64, "
-            expected = f"{double}data that vary, or proper priors ({str(error).splitlines()[0]})"
-            raise MethodError(f"{found}, in {str(dtype).removeprefix('torch.')}; expected {expected}") from error
+            raise self._say_singular(model, dtype, error) from error
         finally:
             torch.set_grad_enabled(gradients)
             torch.set_default_dtype(default_dtype)
@@ -190,6 +187,12 @@ class Method(abc.ABC):
                 HeldLibraries.release()
         _add_stage(fit, time.perf_counter() - begin)
         return fit
+
+    def _say_singular(self, model: Model, dtype: torch.dtype, error: Exception) -> MethodError:
+        found = f"{self.name} of {type(model).__name__} met a matrix that is singular, or not positive definite"
+        double = "" if dtype == torch.float64 else "dtype=torch.float64, "
+        expected = f"{double}data that vary, or proper priors ({str(error).splitlines()[0]})"
+        return MethodError(f"{found}, in {str(dtype).removeprefix('torch.')}; expected {expected}")
 
     def _require_taken(self, model: Model, init: Fit | Mapping[str, Tensor] | None, *, weighted: bool) -> None:
         """Refuse a model, values to start from, or weights, before anything is computed."""

@@ -72,7 +72,7 @@ RNG = np.random.default_rng(0)
 def test_normal_means_have_the_evidence_of_one_normal():
     x = RNG.normal(size=(10, 2)) + RNG.normal(size=(10, 1)) + 0.5
     covariance = np.eye(20) + np.kron(np.eye(10), np.ones((2, 2))) + 1.0
-    found = ci.marginal_likelihood(Means(num_items=2), x, seconds=2.5, progress=False)
+    found = ci.marginal_likelihood(Means(num_items=2), x, seconds=6.0, progress=False)
     exact = stats.multivariate_normal.logpdf(x.ravel(), np.zeros(20), covariance)
     assert "and latents" in found.how and found.standard_error < 0.3
     assert "moved together" in found.remarks[-1]
@@ -91,7 +91,7 @@ def test_rates_beyond_quadrature_have_the_evidence_of_negative_binomials():
         return np.exp(stats.nbinom.logpmf(x, 2, scale / (scale + 1)).sum() + stats.gamma.logpdf(scale, 2))
 
     exact = np.log(integrate.quad(joint, 0, 20)[0])
-    found = ci.marginal_likelihood(Rates(num_items=4), x, seconds=2.5, progress=False)
+    found = ci.marginal_likelihood(Rates(num_items=4), x, seconds=6.0, progress=False)
     assert found.standard_error < 0.3 and abs(found.log_evidence - exact) < 5 * found.standard_error
 
 

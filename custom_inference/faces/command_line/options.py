@@ -54,8 +54,8 @@ _BESIDE = (
 )
 _COMPONENTS = (
     "number of components; may be left out of models that find it: hdp and infinite_sbm, of which it is the most that "
-    "there may be (50, 20), labeled_lda and partially_labeled_lda (what the labels need), irm (clusters of each type); "
-    "all others need it"
+    "there may be (50, 20), labeled_lda and partially_labeled_lda (what the labels need), rtm (by the number and "
+    "length of the texts), irm (clusters of each type); all others need it"
 )
 _KIND = (
     "what FILE holds: binary, categories, counts, documents, graph, ratings, real  [default: what it looks like; texts "

@@ -197,7 +197,7 @@ def test_covariates_go_by_names_and_words_of_the_fit(tmp_path):
     """Of few rows with some of the words alone; the word without an indicator is that before the others."""
     file = write(TEXTS, tmp_path / "texts.csv", index=False)
     model, beside = "dirichlet_multinomial_regression", ["--text", "text", "--with", "covariates=party,year"]
-    quick = ["-k", 2, "--set", "search=null", "--set", "max_iterations=2"]
+    quick = ["-k", 2, "--method", "dirichlet", "--set", "search=null", "--set", "max_iterations=2"]
     assert ppl("fit", model, file, *beside, *quick, "--out", tmp_path / "out").exit_code == 0
     found = Fit.load(tmp_path / "out" / "fit.safetensors")
     assert found.data.coords["covariate"] == ["party = left", "party = right", "year"]
@@ -259,7 +259,7 @@ def test_models_that_find_the_number_of_components_need_none(tmp_path):
     from custom_inference.faces.command_line.options import _COMPONENTS
 
     free = [name for name, kind in MODELS.items() if needs_no_number(kind)]
-    assert free == ["hdp", "infinite_sbm", "labeled_lda", "partially_labeled_lda"]
+    assert free == ["hdp", "infinite_sbm", "labeled_lda", "partially_labeled_lda", "rtm"]
     assert all(name in _COMPONENTS for name in (*free, "irm"))
     file, quick = (
         write(TEXTS, tmp_path / "texts.csv", index=False),
