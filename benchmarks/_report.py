@@ -94,8 +94,12 @@ def _engines() -> dict[str, str]:
 
 
 def _named(option: str, argument: str) -> str:
-    """An absolute path as the upper-case name of its option: the report shows how it was made, not where."""
-    return option.lstrip("-").replace("-", "_").upper() if Path(argument).is_absolute() else argument
+    """An absolute path as the upper-case name of its option, or of what stands before "=": the report shows how it was
+    made, not where."""
+    name, equal, path = argument.rpartition("=")
+    if not Path(path).is_absolute():
+        return argument
+    return name + equal + (name if equal else option.lstrip("-")).replace("-", "_").upper()
 
 
 def cell(value: Any) -> str:

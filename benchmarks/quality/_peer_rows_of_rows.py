@@ -211,7 +211,7 @@ ROWS: tuple[Row, ...] = (
     Row(Lines("fit(NMF(num_components=20), x)"), "four newsgroups: divergence a token, which both minimise", "less",
         "scikit-learn NMF, nndsvda, 300 iterations", ("scikit-learn",), counts, once(_thinned, _rate),
         lambda data: scikit_learn_nmf(data[0], 0, num_factors=20)[0], lambda data, rate: divergence(rate, data[0])),
-    Row(Lines("fit(GammaPoisson(num_components=20), x, method='gibbs')"), _THINNED, "more",
+    Row(Lines("fit(GammaPoisson(num_components=20), x)"), _THINNED, "more",
         "hpfrec, 300 iterations", ("hpfrec",), counts, once(_thinned, _rate), _hpfrec,
         lambda data, rate: score(rate, *data)),
     Row(Lines("fit(PoissonPCA(num_components=10), x)"), _THINNED, "more", "glmpca, penalty 10, 60 iterations",
