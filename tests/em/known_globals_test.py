@@ -19,7 +19,9 @@ from tests.support.cases import globals_of, problem_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 #: Whose default is a sampler, which ``tests/gibbs/named_components_test.py`` has; of relations nothing is known.
-SAMPLED = ("ctm", "ldahmm", "random_effects_lda", "rtm", "irm")
+SAMPLED = (
+    "ctm", "dirichlet_multinomial_regression", "ldahmm", "partially_labeled_lda", "random_effects_lda", "rtm", "irm",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in SAMPLED])
