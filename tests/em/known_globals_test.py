@@ -18,9 +18,11 @@ from ppl_models import MODELS, PMF
 from tests.support.cases import globals_of, problem_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
-#: Whose default is a sampler, which ``tests/gibbs/named_components_test.py`` has; of relations nothing is known.
+#: Whose default is a sampler, which ``tests/gibbs/named_components_test.py`` has, or trained for predictions, in whose
+#: place another method fits then; of relations nothing is known.
 SAMPLED = (
     "ctm", "dirichlet_multinomial_regression", "ldahmm", "partially_labeled_lda", "random_effects_lda", "rtm", "irm",
+    "supervised_lda",
 )  # fmt: skip
 
 
