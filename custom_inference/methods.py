@@ -80,10 +80,9 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     try:
         return configured.fit(model, x, seed=seed, **arguments)
     except CapacityError as error:
-        other = _stand_in(model, settings, f"the default refuses: {error}") if method is None else None
-        if other is None:
+        if method is not None:
             raise
-        return other.fit(model, x, seed=seed, **arguments)
+        return _in_less_memory(model, settings, error).fit(model, x, seed=seed, **arguments)
 
 
 def _that_takes_the_size(
@@ -94,14 +93,15 @@ def _that_takes_the_size(
     Data are read where the family goes by their size. A method that lacks the settings asked for is not taken.
     """
     chosen, family = _that_takes_the_priors(model, default, settings), family_of(model)
+    by_size, in_blocks = family.by_size, isinstance(x, RowBlocks)
     if chosen is default and family.stand_in is not None:
-        why = "rows have weights" if arguments.get("weights") is not None else ""
-        why = "rows are read block by block" if type(x) is RowBlocks else why
-        return (_stand_in(model, settings, why) if why else None) or default, x, arguments
-    by_size = family.by_size
+        if in_blocks or arguments.get("weights") is not None:
+            why = "rows are read block by block" if in_blocks else "rows have weights"
+            chosen = _stand_in(family.stand_in, settings, why)
+        return chosen, x, arguments
     if arguments.get("weights") is not None and type(chosen) is not _Instead:
         chosen = _that_weighs_rows(model, chosen, settings)
-    if by_size is None or chosen is not default or isinstance(x, RowBlocks):
+    if by_size is None or chosen is not default or in_blocks:
         return chosen, x, arguments
     reading = {name: arguments[name] for name in arguments if name in (*_READING, *model.other_sites)}
     as_read: dict[str, Any] = {"dtype": torch.float64, **reading}
@@ -166,10 +166,17 @@ class _Instead:
         return found
 
 
-def _stand_in(model: Model, settings: Mapping[str, Any], why: Exception | str) -> _Instead | None:
-    """What fits in the place of a default that does not suit the data, which the status will say; None: nothing."""
+def _stand_in(engine: str, settings: Mapping[str, Any], why: str) -> _Instead:
+    """What fits in the place of a default that does not suit the data, which the status will say."""
+    return _Instead(with_settings(_by_engine(engine)(), dict(settings)), f"since {why}")
+
+
+def _in_less_memory(model: Model, settings: Mapping[str, Any], error: CapacityError) -> _Instead:
+    """What fits where the default needs more memory than there is. Raises the error where nothing does."""
     name = family_of(model).stand_in
-    return None if name is None else _Instead(with_settings(_by_engine(name)(), dict(settings)), f"since {why}")
+    if name is None:
+        raise error
+    return _stand_in(name, settings, f"the default refuses: {error}")
 
 
 def _in_its_place(model: Model) -> list[Any]:
@@ -213,10 +220,7 @@ class Default:
         try:
             return method.fit(model, data, **arguments)
         except CapacityError as error:
-            other = _stand_in(model, self.settings, f"the default refuses: {error}")
-            if other is None:
-                raise
-            return other.fit(model, data, **arguments)
+            return _in_less_memory(model, self.settings, error).fit(model, data, **arguments)
 
     def ask(self, model: Model) -> None:
         self.choose(model).ask(model)
