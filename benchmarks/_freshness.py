@@ -65,7 +65,7 @@ def _room(room: str, root: Path) -> list[Path]:
         if module in found or path is None:
             continue
         found.add(module)
-        for base, name in _imports(_tree(path)):
+        for base, name, _ in _aliases(_tree(path)):
             queue += [one for one in (base, f"{base}.{name}") if one.startswith(f"{_FAMILIES}.")]
     return [path for path in (_path(module, root) for module in sorted(found)) if path is not None]
 
@@ -134,10 +134,6 @@ def _aliases(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
             yield from ((node.module or "", one.name, one.asname or one.name) for one in node.names)
         elif isinstance(node, ast.Import):
             yield from ((one.name, "", one.asname or one.name) for one in node.names)
-
-
-def _imports(tree: ast.Module) -> list[tuple[str, str]]:
-    return [(base, name) for base, name, _ in _aliases(tree)]
 
 
 @functools.cache

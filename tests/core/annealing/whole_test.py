@@ -105,12 +105,19 @@ def test_comparisons_take_it_in_the_place_of_the_sum(ring):
     assert table[1]["evidence"].item() == pytest.approx(table[0]["evidence"].item(), abs=0.3)
 
 
-def test_memberships_agree_with_the_sum_over_their_moments():
-    """Along the slopes of the program's density, without the chains that the family has."""
+@pytest.fixture(scope="module")
+def four_nodes():
+    """Model, globals and data of a graph with memberships."""
     example = small_problem("mmsb", directed=False, hidden=0.15, num_nodes=4, seed=1)
     model = example.model
     data = model.as_read(model.prepare(example.data, dtype=torch.float64))
     params = {site: example.truth[site].double() for site in model.global_sites}
+    return model, params, data
+
+
+def test_memberships_agree_with_the_sum_over_their_moments(four_nodes):
+    """Along the slopes of the program's density, without the chains that the family has."""
+    model, params, data = four_nodes
     with torch.no_grad():
         chains = WholeChains(WholeDensity.of(model, params, data))
         found = estimate_log_evidence(chains, replace(SMALL, error=0.1))
@@ -119,12 +126,9 @@ def test_memberships_agree_with_the_sum_over_their_moments():
     assert float((found.mean.reshape(4, 2) - exact.posterior.mean).abs().max()) < 0.25  # of few independent draws
 
 
-def test_the_base_of_hasty_runs_is_about_a_mode_of_the_whole():
+def test_the_base_of_hasty_runs_is_about_a_mode_of_the_whole(four_nodes):
     """The gradient of the density in the real numbers, by finite differences, is 0 where the normal is centred."""
-    example = small_problem("mmsb", directed=False, hidden=0.15, num_nodes=4, seed=1)
-    model = example.model
-    data = model.as_read(model.prepare(example.data, dtype=torch.float64))
-    params = {site: example.truth[site].double() for site in model.global_sites}
+    model, params, data = four_nodes
     with torch.no_grad():
         density = WholeDensity.of(model, params, data)
         base = WholeChains(density).guess_base()
