@@ -27,17 +27,18 @@ def poisson_pca(train: Counts, seed: int, *, num_factors: int, guide: str, itera
     method = VariationalEM(guide=guide, max_iterations=iterations, search=Search(settle=10, climb=0))
     settings: dict[str, Any] = {"offset": "total", "dtype": torch.float32, "progress": False, "seed": seed}
     found, seconds = cpu_seconds(lambda: method.fit(model, train, **settings))
-    return _expected(found), seconds
+    return log_linear_rate(found), seconds
 
 
 def poisson_default(train: Counts, seed: int, *, num_factors: int) -> tuple[Rate, float]:
     """What two lines give."""
     made: Any = PoissonPCA(num_components=num_factors)  # pyright: ignore[reportCallIssue]
     found, seconds = cpu_seconds(lambda: fit(made, train, seed=seed, progress=False))
-    return _expected(found), seconds
+    return log_linear_rate(found), seconds
 
 
-def _expected(found: Any) -> Rate:
+def log_linear_rate(found: Any) -> Rate:
+    """The mean rate of Poisson PCA under the posteriors of the scores."""
     posterior, at = found.local.posterior, Globals(found.params["weight"], found.params["bias"])
     rate = rates(PoissonRows.of(found.data).counts, at, PoissonScores(posterior.mean, posterior.covariance))
     return rate.double().numpy()

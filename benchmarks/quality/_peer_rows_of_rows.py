@@ -14,7 +14,7 @@ import torch
 from benchmarks._lines import Lines
 from benchmarks.quality import cvq_bars
 from benchmarks.quality._counts_data import counts, divergence, score
-from benchmarks.quality._counts_methods import mean_rate, scikit_learn_nmf
+from benchmarks.quality._counts_methods import log_linear_rate, mean_rate, scikit_learn_nmf
 from benchmarks.quality._machines_data import digits
 from benchmarks.quality._peer_rows_of import PROGRAMS, Row, Timed, given_score, once
 from benchmarks.quality.machines import of_scikit_learn
@@ -23,8 +23,6 @@ from benchmarks.speed import _aspect_peers
 from benchmarks.speed._peers import PEERS, Peer
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import log_likelihood
-from custom_inference.families.factors.poisson_rows import PoissonRows
-from custom_inference.families.factors.poisson_updates import Globals, PoissonScores, rates
 from ppl_models import NOCA, datasets
 from ppl_models.core.model import Model
 
@@ -124,14 +122,6 @@ def _rate(data: Any, found: Fit) -> Any:
     return mean_rate(found).double().numpy()
 
 
-def _log_linear_rate(data: Any, found: Fit) -> Any:
-    """The mean rate under the posteriors of the scores."""
-    posterior: Any = found.local.posterior  # pyright: ignore[reportOptionalMemberAccess]
-    at = Globals(found.params["weight"], found.params["bias"])
-    scores = PoissonScores(posterior.mean, posterior.covariance)
-    return rates(PoissonRows.of(found.data).counts, at, scores).double().numpy()
-
-
 def _thinned(data: Any) -> dict[str, Any]:
     return {"x": sp.csr_matrix(data[0].astype(float))}
 
@@ -215,7 +205,7 @@ ROWS: tuple[Row, ...] = (
         "hpfrec, 300 iterations", ("hpfrec",), counts, once(_thinned, _rate), _hpfrec,
         lambda data, rate: score(rate, *data)),
     Row(Lines("fit(PoissonPCA(num_components=10), x)"), _THINNED, "more", "glmpca, penalty 10, 60 iterations",
-        ("glmpca",), counts, once(lambda data: {"x": data[0]}, _log_linear_rate), _glmpca,
+        ("glmpca",), counts, once(_train, lambda data, found: log_linear_rate(found)), _glmpca,
         lambda data, rate: score(rate, *data)),
     Row(Lines("fit(GaussianPCA(num_components=10), x)"), "digits in grey: log-likelihood of a test row", "more",
         "scikit-learn PCA", ("scikit-learn",), _grey, once(_train, _likelihood(1)), _pca, given_score),
