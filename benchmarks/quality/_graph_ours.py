@@ -69,5 +69,5 @@ def found(call: Callable[[], Fit]) -> Ours:
 
 
 def edge_probability(fit: Fit, i: Labels, j: Labels) -> Array:
-    """P(edge) of the dyads (i, j) given the graph."""
-    return link_probability(fit, i, j).numpy(force=True)
+    """P(edge) of the dyads (i, j), numbers of nodes, given the graph."""
+    return link_probability(fit, positions=(i, j)).numpy(force=True)

@@ -57,12 +57,6 @@ def _bars(folder: Path) -> Any:
     return cvq_bars.Problem.draw(8, 0.5, 0)
 
 
-_PROSPER = Peer(
-    "prosper", str(Path(cvq_bars.__file__).with_name("_peer_bsc_prosper.py")), "prosper",
-    ("--sources", "16", "--steps", "100"), {"source_prior": "prior", "weight": "weight", "scale": "scale"}, "float64",
-)  # fmt: skip
-
-
 def _params(data: Any, found: Fit) -> Any:
     del data
     return found.params
@@ -193,7 +187,7 @@ ROWS: tuple[Row, ...] = (
         _noisy_or_score),
     Row(Lines("fit(CVQ(num_components=16), x)"), "16 bars in noise: exact log-likelihood of a row", "more",
         "ProSper BSC_ET, 100 steps", ("prosper",), _bars, once(lambda problem: {"x": problem.x}, _params),
-        lambda problem: _checkout(_PROSPER, problem.x),
+        lambda problem: _checkout(cvq_bars.peer_of("prosper", 16), problem.x),
         lambda problem, params: problem.exact({site: one.to(problem.x) for site, one in params.items()})),
     Row(Lines("fit(AspectBernoulli(num_components=5, total_count=2), x)"),
         "500 genomes of 9915 sites: log-likelihood", "more", "adamixture", ("adamixture",), _genomes,

@@ -203,6 +203,14 @@ def larger_table(number: int) -> Table:
     return table
 
 
+def peer_of(option: str, sources: int) -> Peer:
+    """A program for so many sources: "tvo" or "prosper", with the settings of its own bars tests."""
+    extra = ("--epochs", "80") if option == "tvo" else ("--steps", "100")
+    names = {"source_prior": "prior", "weight": "weight", "scale": "scale"}
+    driver = str(HERE / f"_peer_bsc_{option}.py")
+    return Peer(option, driver, option, ("--sources", str(sources), *extra), names, "float64")
+
+
 def peers_table(references: dict[str, list[Reference]], number: int, programs: dict[str, Path], python: str) -> Table:
     table = Table(
         PEERS,
@@ -213,16 +221,12 @@ def peers_table(references: dict[str, list[Reference]], number: int, programs: d
             "100 iterations, one prior for all sources; settings of their own bars tests."
         ),
     )
-    names = {"source_prior": "prior", "weight": "weight", "scale": "scale"}
     for name, draws in references.items():
         of = 2 * PROBLEMS[name][0]
-        size = ("--sources", str(of))
         table.rows.append([name, "CVQ, default fit", *Scores.of(draws[:number], timed(default)).line(of)])
         print(*table.rows[-1], flush=True)
         for option, checkout in programs.items():
-            extra = ("--epochs", "80") if option == "tvo" else ("--steps", "100")
-            driver = str(HERE / f"_peer_bsc_{option}.py")
-            peer = Peer(option, driver, option, (*size, *extra), names, "float64")
+            peer = peer_of(option, of)
             run = lambda r, s, p=peer, c=checkout: tuple(p.run(c, python, r.problem.x, s))  # noqa: E731
             table.rows.append([name, option, *Scores.of(draws[:number], run).line(of)])
             print(*table.rows[-1], flush=True)
