@@ -146,11 +146,11 @@ def pair_sums(source: Tensor, target: Tensor, share: Tensor, table: Tensor, rest
 
 def zero_sums(dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float = 0.0) -> Sums:
     """Sum over all zeros, over this process's part of their rows."""
-    by = _compiled_zero_sums if share.device.type == "cpu" else _products_of_zeros
+    by = _sum_zeros_compiled if share.device.type == "cpu" else _sum_zeros_by_products
     return by(dyads, share, share @ table, float(rest))
 
 
-def _compiled_zero_sums(dyads: Dyads, share: Tensor, left: Tensor, rest: float) -> Sums:
+def _sum_zeros_compiled(dyads: Dyads, share: Tensor, left: Tensor, rest: float) -> Sums:
     """Sum over the zeros on a processor, the rows in parts that threads share; left (N, K): e T."""
     from custom_inference.families.memberships.zero_kernels import add_zeros
 
@@ -169,7 +169,7 @@ def _compiled_zero_sums(dyads: Dyads, share: Tensor, left: Tensor, rest: float) 
     return sums._replace(out=sums.out.to(share), into=sums.into.to(share))
 
 
-def _products_of_zeros(dyads: Dyads, share: Tensor, left: Tensor, rest: float) -> Sums:
+def _sum_zeros_by_products(dyads: Dyads, share: Tensor, left: Tensor, rest: float) -> Sums:
     """Sum over the zeros on an accelerator, by dense products of blocks of rows."""
     start, target = (torch.as_tensor(one, device=share.device) for one in dyads.nonzeros)
     out, into, sums = torch.zeros_like(share), torch.zeros_like(share), share.new_zeros(2, dtype=torch.float64)

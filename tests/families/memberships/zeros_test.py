@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from custom_inference.families.memberships.dyads import Dyads, _compiled_zero_sums, _products_of_zeros
+from custom_inference.families.memberships.dyads import Dyads, _sum_zeros_compiled, _sum_zeros_by_products
 from custom_inference.families.rows.graph import GraphRows
 from ppl_models import MMSB, GraphData, graph
 
@@ -54,7 +54,7 @@ def test_sums_over_zeros_are_those_of_a_loop(directed, loops, scale):
     left, rows = share @ table, read_dyads(data)
     out, into, logs, weight = sum_by_loop(data, share.numpy(), left.numpy())
     wanted = out / scale, into / scale, logs + rows.num_zeros * np.log(scale), weight / scale
-    for by in (_compiled_zero_sums, _products_of_zeros):
+    for by in (_sum_zeros_compiled, _sum_zeros_by_products):
         found = by(rows, share, scale * left, scale * REST)
         assert all(np.allclose(one.numpy(), other, rtol=1e-9) for one, other in zip(found, wanted, strict=True))
 
@@ -63,5 +63,5 @@ def test_more_columns_than_are_summed_over_at_a_time():
     size = 2100
     rows, generator = read_dyads(make_graph(False, True, size)), torch.Generator().manual_seed(0)
     share = torch.rand(size, BLOCKS, generator=generator, dtype=torch.float64)
-    found, wanted = (by(rows, share, share, REST) for by in (_compiled_zero_sums, _products_of_zeros))
+    found, wanted = (by(rows, share, share, REST) for by in (_sum_zeros_compiled, _sum_zeros_by_products))
     assert all(torch.allclose(one, other, rtol=1e-9) for one, other in zip(found, wanted, strict=True))
