@@ -12,7 +12,7 @@ import os
 import resource
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +28,6 @@ _PYTHON, _R, _SVINET = "python", "r", "svinet"
 PROGRAMS = {
     "graph-tool": _PYTHON,
     "graph-tool, degree-corrected": _PYTHON,
-    "graph-tool, sweeps": _PYTHON,
-    "sparsebm, 20 starts": _PYTHON,
     "R lda": _R,
     "R blockmodels": _R,
     "svinet": _SVINET,
@@ -61,13 +59,12 @@ class Peers:
     """Where the programs are: None for those that are not there."""
 
     graph_tool: Path | None = None
-    sparsebm: Path | None = None
     rscript: Path | None = None
     svinet: Path | None = None
 
     @classmethod
     def of(cls, arguments: argparse.Namespace) -> Peers:
-        return cls(*(getattr(arguments, name) for name in ("graph_tool", "sparsebm", "rscript", "svinet")))
+        return cls(*(getattr(arguments, name) for name in ("graph_tool", "rscript", "svinet")))
 
     def has(self, program: str) -> bool:
         return self._runner(program) is not None
@@ -75,7 +72,7 @@ class Peers:
     def _runner(self, program: str) -> Path | None:
         kind = PROGRAMS[program]
         if kind == _PYTHON:
-            return self.graph_tool if program.startswith("graph-tool") else self.sparsebm
+            return self.graph_tool
         return self.rscript if kind == _R else self.svinet
 
     def run(self, program: str, graph: KnownGraph, size: int, seed: int, *, iterations: int = 0) -> Found:
@@ -102,7 +99,6 @@ class Peers:
 def add_peer_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("other programs, left out where they are not given")
     group.add_argument("--graph-tool", type=Path, metavar="PYTHON", help="a Python with graph-tool")
-    group.add_argument("--sparsebm", type=Path, metavar="PYTHON", help="a Python with sparsebm")
     rscript = "an Rscript whose library (R_LIBS) has lda and blockmodels"
     group.add_argument("--rscript", type=Path, metavar="RSCRIPT", help=rscript)
     group.add_argument("--svinet", type=Path, metavar="PROGRAM", help="the program svinet")
@@ -164,8 +160,3 @@ def as_sets(nodes: Sequence[Sequence[int]], num_nodes: int) -> NDArray[np.bool_]
     for column, members in enumerate(nodes):
         columns[list(members), column] = True
     return columns
-
-
-def versions(found: Mapping[str, Found]) -> dict[str, str]:
-    """Program -> its name with the version."""
-    return {name: f"{name} ({result.version})" for name, result in found.items()}

@@ -1,6 +1,6 @@
-"""Other Python programs that find blocks: python -m benchmarks.quality._peer_graphs PROGRAM IN OUT --num-blocks K.
+"""graph-tool, which finds blocks: python -m benchmarks.quality._peer_graphs PROGRAM IN OUT --num-blocks K.
 
-Run by the Python that has the program (graph-tool or sparsebm, and NumPy). IN is a folder with ``edges.csv`` and
+Run by the Python that has graph-tool and NumPy. IN is a folder with ``edges.csv`` and
 ``nodes.csv`` (``_graph_peers.write_graph``); OUT gets ``membership.csv`` (N, K), ``seconds.csv`` (CPU seconds of the
 fit alone, one thread) and ``version.txt``.
 """
@@ -8,7 +8,6 @@ fit alone, one thread) and ``version.txt``.
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import time
 import warnings
 from collections.abc import Callable
@@ -38,44 +37,9 @@ def _graph_tool(edges: Any, nodes: int, directed: bool, size: int, seed: int, *,
     return np.eye(size)[block], seconds, __version__.split(" ")[0]
 
 
-def _sweeps(edges: Any, nodes: int, directed: bool, size: int, seed: int, *, sweeps: int = 20) -> Found:
-    """One-node moves of its Markov chain from random blocks, with the number of blocks held; seconds: of one sweep."""
-    import graph_tool.inference as inference  # pyright: ignore[reportMissingImports]
-    from graph_tool import Graph, __version__, openmp_set_num_threads, seed_rng  # pyright: ignore
-
-    openmp_set_num_threads(1)
-    seed_rng(seed + 1)
-    graph = Graph(directed=directed)
-    graph.add_vertex(nodes)
-    graph.add_edge_list(edges)
-    start = np.random.default_rng(seed).integers(0, size, nodes)
-    state = inference.BlockState(graph, b=graph.new_vertex_property("int", vals=start), deg_corr=False)
-    begin = time.process_time()
-    state.mcmc_sweep(niter=sweeps, d=0)  # d = 0: no new blocks
-    seconds = (time.process_time() - begin) / sweeps
-    block = np.unique(np.asarray(state.get_blocks().a), return_inverse=True)[1]
-    return np.eye(size)[block], seconds, __version__.split(" ")[0]
-
-
-def _sparsebm(edges: Any, nodes: int, directed: bool, size: int, seed: int) -> Found:
-    import scipy.sparse as sp
-    import sparsebm  # pyright: ignore[reportMissingImports]
-
-    np.random.seed(seed)  # noqa: NPY002  (the program draws from it)
-    x = sp.coo_matrix((np.ones(len(edges)), (edges[:, 0], edges[:, 1])), (nodes, nodes))
-    x = x if directed else x + x.T
-    model = sparsebm.SBM(size, n_init=20, verbosity=0)
-    begin = time.process_time()
-    model.fit(sp.coo_matrix(x), symmetric=not directed)
-    seconds = time.process_time() - begin
-    return np.eye(size)[np.asarray(model.labels)], seconds, importlib.metadata.version("sparsebm")
-
-
 PROGRAMS: dict[str, Callable[..., Found]] = {
     "graph-tool": lambda *given: _graph_tool(*given, corrected=False),
     "graph-tool, degree-corrected": lambda *given: _graph_tool(*given, corrected=True),
-    "graph-tool, sweeps": _sweeps,
-    "sparsebm, 20 starts": _sparsebm,
 }
 
 

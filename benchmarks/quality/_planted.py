@@ -64,18 +64,6 @@ def learned_from_truth(generated: Any, groups: int) -> float:
     return overlap(from_truth(model, model.prepare(generated.graph), truth)[1], truth, groups)
 
 
-def affinity(seed: int) -> Any:
-    """A graph of 1000 to 3000 nodes in 2 to 6 groups of unequal sizes with random rates between them."""
-    rng = np.random.default_rng(1000 + seed)
-    groups, nodes, degree = int(rng.integers(2, 7)), int(rng.choice([1000, 2000, 3000])), rng.uniform(4, 20)
-    rate = rng.gamma(rng.choice([0.5, 1, 2, 4]), 1.0, (groups, groups))
-    rate = np.triu(rate) + np.triu(rate, 1).T
-    sizes = np.maximum((rng.dirichlet(np.full(groups, 5.0)) * nodes).astype(int), 20)
-    share = sizes / sizes.sum()
-    rate = rate * degree / sizes.sum() / (share @ rate @ share)
-    return sample_sbm(rate.clip(max=0.9), sizes=sizes, directed=False, seed=seed)
-
-
 def from_truth(model: Any, data: Any, truth: Any, rounds: int = 150) -> tuple[float, Any]:
     """log Z and labels where EM ends that starts from the true groups."""
     engine: Any = engine_for(model, "bethe")

@@ -69,7 +69,8 @@ def folded_in(fit: Fit, documents: Any, *, iterations: int = 40) -> Array:
     assert fit.solver is not None
     solver = replace(fit.solver, max_iterations=iterations, tolerance=1e-3)
     with torch.no_grad():
-        return solver.solve(fit.globals, fit.model.prepare(documents, dtype=torch.float64)).posterior.mean.numpy()
+        local = solver.solve(fit.model, fit.globals, fit.model.prepare(documents, dtype=torch.float64))
+    return local.posterior.mean.numpy()
 
 
 def _cut(name: str, train: Counts, test: Counts, words: list[str], number: int) -> Documents:

@@ -15,6 +15,7 @@ COLOURS = ("#0072b2", "#d55e00", "#009e73", "#e69f00", "#cc79a7", "#56b4e9", "#9
 
 def save(figure: Figure, folder: Path, name: str) -> str:
     """Writes ``name``.png and returns the file name."""
+    folder.mkdir(parents=True, exist_ok=True)
     figure.savefig(folder / f"{name}.png")
     return f"{name}.png"
 

@@ -1,25 +1,23 @@
 """Correlated topics: what is recovered of generated topics and covariances, and completion of four newsgroups.
 
-    python -m benchmarks.quality.correlated_topics [--data DIR] [--lines "CTM, default;LDA"] [--corpora 10] [--quick]
+    python -m benchmarks.quality.correlated_topics [--data DIR] [--quick]
 
-Lines that are not measured again keep what the report had of them. CPU seconds are of one thread and of the fit alone,
-after a first one that compiles.
+CPU seconds are of one thread and of the fit alone, after a first one that compiles.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
-from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded
+from benchmarks._report import QUICK, RESULTS, Table, write_report
+from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from benchmarks.quality._correlated_data import (
     correlated_corpus,
     newsgroups,
@@ -41,12 +39,11 @@ COMPLETED = "Four newsgroups, 20 topics: perplexity of the tokens that are not o
 NOTE = (
     "Generated: 1000 documents of 60 tokens. Total variation of the matched topics (mean); correlation of the 15 "
     "off-diagonals and relative Frobenius distance of the centred covariances; and the median ratio of the traces of "
-    "the centred covariances, fitted to true: below 1 the logits' spread is underestimated. "
-    "Peers of correlated topics that are no Python packages installed here (stm, topicmodels, tomotopy) were not run."
+    "the centred covariances, fitted to true: below 1 the logits' spread is underestimated."
 )
 SEEN = (0.5, 0.1)
-#: Seeds of the second table; of lines that take long one.
-_SEEDS = {"CTM, default (sampling)": 5, "LDA": 5}
+#: Generated corpora; seeds of the second table, of lines that take long one.
+_CORPORA, _SEEDS = 5, {"CTM, default (sampling)": 3, "LDA": 3}
 _GAMMA = 0.05
 
 
@@ -70,24 +67,13 @@ def _lda(counts: Any, size: int, seed: int) -> Fitted:
     return Fitted(found.params["topic"].double().numpy(), np.full(size, 0.3), None)
 
 
-def _scikit_learn(counts: Any, size: int, seed: int) -> Fitted:
-    from sklearn.decomposition import LatentDirichletAllocation
-
-    settings: dict[str, Any] = {"doc_topic_prior": 0.3, "topic_word_prior": _GAMMA, "max_iter": 50}
-    made = LatentDirichletAllocation(size, random_state=seed, **settings).fit(counts)
-    return Fitted(made.components_ / made.components_.sum(1, keepdims=True), np.full(size, 0.3), None)
-
-
 _GAUSSIAN = VariationalEM(guide="gaussian", max_iterations=60, search=Search(restarts=1, settle=5, climb=0))
-_LAPLACE = VariationalEM(guide="laplace", max_iterations=60, search=Search(restarts=1, settle=5, climb=0))
 
 #: Line -> what fits it: (counts, topics, seed).
 LINES: dict[str, Callable[[Any, int, int], Fitted]] = {
     "CTM, default (sampling)": lambda x, k, seed: _ctm(x, k, seed, None),
     "CTM, variational EM": lambda x, k, seed: _ctm(x, k, seed, _GAUSSIAN),
-    "CTM, Laplace": lambda x, k, seed: _ctm(x, k, seed, _LAPLACE),
     "LDA": _lda,
-    "LDA (scikit-learn)": _scikit_learn,
 }
 
 
@@ -124,45 +110,29 @@ def completed(name: str, parts: tuple[Any, Any], num_topics: int) -> list[Any]:
     return [name, *np.median(found, 0).tolist()]
 
 
-def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
-    parser.add_argument("--lines", help="names, separated by ';'; by default all")
-    parser.add_argument("--corpora", type=int, default=10, help="generated ones")
-    parser.add_argument("--only", choices=("generated", "real"), help="one table")
-    parser.add_argument("--quick", action="store_true", help="one corpus, two lines: no result")
-    given = parser.parse_args(arguments)
+    parser.add_argument("--quick", action="store_true", help="the first table from one corpus, two lines: no result")
+    given = parser.parse_args()
     quiet_and_single_threaded()
     torch.set_default_dtype(torch.float32)
-    folder = QUICK if given.quick and results is RESULTS else results
-    names = given.lines.split(";") if given.lines else [*LINES]
-    names = names[:1] + names[3:4] if given.quick else names
+    corpora, folder = (1, QUICK) if given.quick else (_CORPORA, RESULTS)
     columns = ["method", "topic TV", "correlation", "Frobenius", "spread", "CPU s"]
     first = Table(RECOVERED, columns, note=NOTE)
     note = f"Medians over seeds: {', '.join(f'{name} {number}' for name, number in _SEEDS.items())}, others 1."
     second = Table(COMPLETED, ["method", *(f"{share:.0%} observed" for share in SEEN), "CPU s"], note=note)
-    parts = None if given.data is None or given.quick or given.only == "generated" else newsgroups(Path(given.data))
-    for name in names:
+    parts = None if given.quick else newsgroups(require_data(parser, given))
+    for name in [*LINES][:: 2 if given.quick else 1]:
         LINES[name](correlated_corpus(99, 60)[0], 3, 0)  # compiles
-        if given.only != "real":
-            first.rows.append(recovered(name, 1 if given.quick else given.corpora))
-            print(first.rows[-1], flush=True)
+        first.rows.append(recovered(name, corpora))
+        print(first.rows[-1], flush=True)
         if parts is not None:
             second.rows.append(completed(name, parts, 20))
             print(second.rows[-1], flush=True)
-        before = read_tables("correlated_topics", folder=folder)
-        tables = [merged(one, before, quoted) for one, quoted in ((first, _STM_RECOVERED), (second, _STM_COMPLETED))]
-        shown = [one for one in tables if len(one.rows) > 1]
-        write_report("correlated_topics", "Correlated topics: recovery and completion", shown, folder=folder)
-
-
-def merged(table: Table, before: dict[str, Table], quoted: Sequence[Any]) -> Table:
-    """With the lines of an earlier report that were not measured again, in the order of LINES, and the quoted one."""
-    old, fresh = before.get(table.title), {row[0] for row in table.rows}
-    kept = old.rows if old is not None and list(old.columns) == list(table.columns) else []
-    rows = [*table.rows, *(row for row in kept if row[0] not in fresh and row[0] in LINES)]
-    rows.sort(key=lambda row: [*LINES].index(row[0]))
-    return Table(table.title, table.columns, [*rows, [_STM, *quoted]], note=table.note)
+    first.rows.append([_STM, *_STM_RECOVERED])
+    second.rows.append([_STM, *_STM_COMPLETED])
+    write_report("correlated_topics", "Correlated topics: recovery and completion", [first, second], folder=folder)
 
 
 if __name__ == "__main__":

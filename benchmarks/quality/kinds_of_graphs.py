@@ -1,6 +1,6 @@
 """Kinds of graphs that block models generate and find again (Murphy 2012, section 27.5.1, Figs. 27.18 to 27.20).
 
-    python -m benchmarks.quality.kinds_of_graphs [--seeds 20] [--quick]
+    python -m benchmarks.quality.kinds_of_graphs [--quick]
 
 Writes ``benchmarks/results/kinds_of_graphs.{md,json}`` and a figure. Rings, dominance hierarchies, common causes and
 common effects of Fig. 27.20, and the nine nodes of Figs. 27.18 and 27.19, whose blocks {1, 4, 6}, {2, 3, 5, 8} and
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import betaln, gammaln, logsumexp
 
-from benchmarks._report import RESULTS, Table, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality import _graph_ours as ours
 from benchmarks.quality._common import quiet_and_single_threaded, spread
 from benchmarks.quality._graph_data import Array, KnownGraph, Labels, agreement
@@ -196,7 +196,7 @@ def nine_table(seeds: int) -> tuple[Table, dict[str, tuple[Array, Array, Labels]
     return table, {"nine nodes (Fig. 27.18)": shown}
 
 
-def report(seeds: int, folder: Path = RESULTS) -> Path:
+def report(seeds: int, folder: Path) -> Path:
     kinds, shown = kinds_table(seeds)
     nine, last = nine_table(seeds)
     kinds.figures = _figures(shown | last, folder)
@@ -212,11 +212,10 @@ INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--quick", action="store_true", help="two graphs of each kind: does it run?")
     arguments = parser.parse_args()
     quiet_and_single_threaded()
-    print(report(2 if arguments.quick else arguments.seeds))
+    print(report(2, QUICK) if arguments.quick else report(20, RESULTS))
 
 
 if __name__ == "__main__":

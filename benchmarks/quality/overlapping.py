@@ -1,6 +1,6 @@
 """Overlapping communities: a benchmark graph whose nodes belong to one community or to four.
 
-    python -m benchmarks.quality.overlapping [--data DIR] [--seeds 5] [--quick] [--svinet PROGRAM ...]
+    python -m benchmarks.quality.overlapping [--data DIR] [--quick]
 
 Writes ``benchmarks/results/overlapping.{md,json}``. An LFR graph that comes with svinet (Gopalan & Blei 2013): 1000
 nodes, 29871 edges, 28 communities; 500 nodes are in one of them, 500 in four. F1: every true community's best F1 among
@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks._report import Table, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality import _graph_ours as ours
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data, spread
 from benchmarks.quality._graph_data import Array, KnownGraph, best_match_f1, lfr
-from benchmarks.quality._graph_peers import Peers, add_peer_options
 
-#: The least membership of a member, and what is asked of the default fit: svinet's F1 in the anchors.
+#: The least membership of a member, and what is asked of the default fit: what svinet has reached.
 MEMBER, LEAST = 0.1, 0.946
 COLUMNS = ("method", "F1", "communities of a node", "CPU s", "target", "met")
 
@@ -68,33 +66,6 @@ def ours_table(known: KnownGraph, seeds: int, size: int) -> Table:
     return table
 
 
-def peers_table(known: KnownGraph, peers: Peers, seeds: int, size: int) -> Table:
-    table = Table(
-        "Other programs",
-        COLUMNS[:4],
-        note=(
-            f"{seeds} seeds. svinet: link sampling with its defaults, CPU seconds of the user (those of the system, "
-            "mostly of its own log, in brackets); links: the communities that it writes, nodes with a link of each."
-        ),
-    )
-    if peers.has("svinet"):
-        results = [peers.run("svinet", known, size, seed) for seed in range(seeds)]
-        system = spread([result.seconds - (result.user or 0) for result in results], 1)
-        seconds = f"{spread([result.user or 0 for result in results], 1)} (+ {system})"
-        name = f"svinet {results[0].version}"
-        table.rows.append(line(f"{name}, memberships", known, [members(r.membership) for r in results], seconds))
-        sets = [result.communities for result in results if result.communities is not None]
-        table.rows.append(line(f"{name}, links", known, sets, seconds))
-        print(table.rows[-2:], flush=True)
-    for program in ("graph-tool, degree-corrected", "R lda"):
-        if peers.has(program):
-            result = peers.run(program, known, size, 0, iterations=1)
-            name = f"{program} {result.version}" + (", 1 sweep" if program == "R lda" else ", seed 0")
-            table.rows.append(line(name, known, [members(result.membership)], f"{result.seconds:.1f}"))
-            print(table.rows[-1], flush=True)
-    return table
-
-
 def sizes_table(known: KnownGraph, sizes: Sequence[int]) -> Table:
     """What the bound says of the number of communities."""
     table = Table("Number of communities", ["K", "bound on log p(x)", "F1", "CPU s"], note="MMSB, default fit, seed 0.")
@@ -107,28 +78,21 @@ def sizes_table(known: KnownGraph, sizes: Sequence[int]) -> Table:
     return table
 
 
-def report(folder: Path, seeds: int, sizes: Sequence[int], peers: Peers) -> Path:
-    known = lfr(folder)
-    size = truth(known).shape[1]
-    tables = [ours_table(known, seeds, size)]
-    others = peers_table(known, peers, seeds, size)
-    tables += [*([others] if others.rows else []), *([sizes_table(known, sizes)] if sizes else [])]
-    return write_report("overlapping", "Overlapping communities", tables, intro=INTRO)
-
-
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
-    add_peer_options(parser)
-    parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one seed: does it run?")
     arguments = parser.parse_args()
     quiet_and_single_threaded()
-    seeds, sizes = (1, ()) if arguments.quick else (arguments.seeds, (14, 21, 28, 35, 42))
-    print(report(require_data(parser, arguments), seeds, sizes, Peers.of(arguments)))
+    known = lfr(require_data(parser, arguments))
+    tables = [ours_table(known, 1 if arguments.quick else 3, truth(known).shape[1])]
+    if not arguments.quick:
+        tables.append(sizes_table(known, (14, 21, 28, 35, 42)))
+    folder = QUICK if arguments.quick else RESULTS
+    print(write_report("overlapping", "Overlapping communities", tables, intro=INTRO, folder=folder))
 
 
 if __name__ == "__main__":

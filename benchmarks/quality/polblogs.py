@@ -1,6 +1,6 @@
 """Political blogs: two sides found from who links to whom, with and without degree correction.
 
-    python -m benchmarks.quality.polblogs [--data DIR] [--seeds 10] [--quick] [--graph-tool PYTHON ...]
+    python -m benchmarks.quality.polblogs [--data DIR] [--quick]
 
 Writes ``benchmarks/results/polblogs.{md,json}``. The largest component of the blogs of Adamic & Glance (2005): 1222
 nodes, 16714 links as undirected edges. NMI and ARI: of the blocks with the two sides. Blocks of blogs of like degree
@@ -14,11 +14,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from benchmarks._report import Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality import _graph_ours as ours
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data, spread
 from benchmarks.quality._graph_data import KnownGraph, agreement, polblogs
-from benchmarks.quality._graph_peers import Peers, add_peer_options
 from benchmarks.quality._link_prediction import Split, baseline_rows, held_out, quality
 from custom_inference import Search
 
@@ -58,19 +57,6 @@ def two_blocks(known: KnownGraph, seeds: int) -> Table:
         name = kind if method is None else f"{kind}, method={method!r}, 12 starts, to convergence"
         table.rows.append([name, spread(nmi), spread(ari), spread([fit.seconds for fit in fits], 2), *goal])
         print(table.rows[-1], flush=True)
-    return table
-
-
-def peers_table(known: KnownGraph, peers: Peers, seeds: int) -> Table:
-    table = Table(f"Two blocks, other programs, {seeds} seeds", COLUMNS[:4], note="Each told that there are two.")
-    for program in ("graph-tool, degree-corrected", "graph-tool", "sparsebm, 20 starts"):
-        if peers.has(program):
-            results = [peers.run(program, known, 2, seed) for seed in range(seeds)]
-            scores = [agreement(result.block, known.groups["side"]) for result in results]
-            cells = [spread([score[name] for score in scores]) for name in ("NMI", "ARI")]
-            seconds = spread([result.seconds for result in results], 2)
-            table.rows.append([f"{program} ({results[0].version})", *cells, seconds])
-            print(table.rows[-1], flush=True)
     return table
 
 
@@ -115,20 +101,16 @@ def links_table(known: KnownGraph, split: Split, sizes: Sequence[int]) -> Table:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
-    add_peer_options(parser)
-    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--quick", action="store_true", help="one seed, few numbers of blocks: does it run?")
     arguments = parser.parse_args()
     quiet_and_single_threaded()
-    known, quick, peers = polblogs(require_data(parser, arguments)), arguments.quick, Peers.of(arguments)
-    tables = [two_blocks(known, 1 if quick else arguments.seeds)]
-    others = peers_table(known, peers, 1 if quick else 5)
-    if not others.rows and not quick:  # programs that are not at hand keep what the last report had of them
-        others = read_tables("polblogs").get(others.title, others)
-    tables += [others] if others.rows else []
-    tables.append(sizes_table(known, (2, 3) if quick else (2, 3, 4, 6, 8, 12, 16)))
-    tables.append(links_table(known, held_out(known, 0.1, seed=0), (2,) if quick else (2, 8, 16)))
-    print(write_report("polblogs", "Political blogs", tables, intro=INTRO))
+    known, quick = polblogs(require_data(parser, arguments)), arguments.quick
+    tables = [
+        two_blocks(known, 1 if quick else 5),
+        sizes_table(known, (2, 3) if quick else (2, 4, 8, 16)),
+        links_table(known, held_out(known, 0.1, seed=0), (2,) if quick else (2, 8)),
+    ]
+    print(write_report("polblogs", "Political blogs", tables, intro=INTRO, folder=QUICK if quick else RESULTS))
 
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()

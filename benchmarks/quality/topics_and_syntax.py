@@ -1,9 +1,9 @@
 """Topics and syntax (LDA-HMM): known states and topics, and the tables and the figure of Murphy (27.1, 27.14).
 
-    python -m benchmarks.quality.topics_and_syntax [--data DIR] [--only known|addresses] [--documents 20]
+    python -m benchmarks.quality.topics_and_syntax [--data DIR]
 
 Known: 200 documents of 20 sentences, 400 words of content in five topics, four classes of 25 words, each class with 5 %
-of any word. CPU seconds are of one thread and of the fit alone.
+of any word. CPU seconds are of one thread and of the fit alone. PPL_SMOKE=1: one problem, three addresses, no result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics import adjusted_rand_score
 
-from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from custom_inference import VariationalEM, ambiguous_words, class_table, fit, topic_table
 from ppl_models import LDA, LDAHMM, sequences
@@ -38,6 +38,8 @@ COLUMNS = (
 )
 _BOUND = VariationalEM(guide="vb")
 _WORDS, _CONTENT, _TOPICS, _CLASSES = 500, 400, 5, 4
+#: How many problems, and how many of the last addresses.
+_PROBLEMS, _ADDRESSES = 6, 20
 #: Sentences.
 _PASSAGE = 40
 
@@ -138,17 +140,16 @@ def medians(draws: torch.Tensor) -> torch.Tensor:
     return found / found.sum(-1, keepdim=True)
 
 
-def known(seeds: Sequence[int], before: Table | None, results: Path) -> None:
-    """The problems one by one; those that are not measured again stay as they were."""
+def known(seeds: Sequence[int]) -> Table:
+    """The problems one by one."""
     example = LDAHMM.example()
     fit(example.model, example.data, progress=False)  # compiled code is loaded by the first fit of a process
     _BOUND.fit(example.model, example.data, progress=False)
-    kept = before.rows if before is not None and tuple(before.columns) == tuple(COLUMNS) else []
-    rows = {row[0]: list(row) for row in kept}
+    rows = []
     for seed in seeds:
-        rows[seed] = line(seed, with_lda=seed == 0)
-        print(rows[seed], flush=True)
-        _written([_known_table([rows[n] for n in sorted(rows)])], results)
+        rows.append(line(seed, with_lda=seed == 0))
+        print(rows[-1], flush=True)
+    return _known_table(rows)
 
 
 def _known_table(rows: list[list[Any]]) -> Table:
@@ -164,13 +165,6 @@ def _known_table(rows: list[list[Any]]) -> Table:
         "The C++ code of the paper's authors is not run beside it: no package has it."
     )
     return Table(KNOWN, COLUMNS, rows, note=note)
-
-
-def _written(tables: list[Table], results: Path) -> None:
-    """The report with these tables, and those that it had."""
-    kept = {**read_tables("topics_and_syntax", folder=results), **{table.title: table for table in tables}}
-    ordered = [kept[title] for title in (KNOWN, TOPICS, CLASSES, ROLES) if title in kept]
-    write_report("topics_and_syntax", "Topics and syntax", ordered, folder=results)
 
 
 def passages(folder: Path, number: int) -> Any:
@@ -224,22 +218,17 @@ def _words(table: Any, rank: int) -> list[str]:
     return [str(word) for word in table.loc[topic]["word"]]
 
 
-def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
-    parser.add_argument("--only", choices=("known", "addresses"))
-    parser.add_argument("--documents", type=int, default=20, help="how many of the last addresses")
-    parser.add_argument("--problems", default=",".join(map(str, range(11))), help="which, by their seeds")
-    given = parser.parse_args(arguments)
+    folder = require_data(parser, parser.parse_args(arguments))
     quiet_and_single_threaded()
     torch.set_default_dtype(torch.float64)
     smoke = bool(os.environ.get("PPL_SMOKE"))
-    if given.only != "addresses":
-        seeds = range(1) if smoke else [int(seed) for seed in given.problems.split(",")]
-        known(seeds, read_tables("topics_and_syntax", folder=results).get(KNOWN), results)
-    if given.only != "known":
-        results.mkdir(parents=True, exist_ok=True)
-        _written(addresses(require_data(parser, given), 3 if smoke else given.documents, results), results)
+    results = QUICK if smoke else RESULTS
+    results.mkdir(parents=True, exist_ok=True)
+    tables = [known(range(1 if smoke else _PROBLEMS)), *addresses(folder, 3 if smoke else _ADDRESSES, results)]
+    write_report("topics_and_syntax", "Topics and syntax", tables, folder=results)
 
 
 if __name__ == "__main__":

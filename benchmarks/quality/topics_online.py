@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from benchmarks._report import RESULTS, Table, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data
 from benchmarks.quality._topic_data import Documents, generated, nips
 from benchmarks.quality._topic_figures import lines, save
@@ -116,6 +116,7 @@ def main() -> None:
     folder = require_data(parser, arguments)
     quiet_and_single_threaded()
     quick = arguments.quick
+    results = QUICK if quick else RESULTS
     problems = [
         (generated(1000 if quick else 20_000), 20, [64, 256, 1024], (4, 1) if quick else (30, 3)),
         (nips(folder, 500 if quick else 2000), 20, [64, 256], (4, 1) if quick else (40, 10)),
@@ -126,8 +127,8 @@ def main() -> None:
         tables.append(table)
         panels[documents.title] = found
     figure = lines(panels, "documents seen", "perplexity of held-out tokens", ceiling=3.0)
-    tables[0].figures = [save(figure, RESULTS, "topics_online")]
-    print(write_report("topics_online", "Online and batch variational Bayes", tables, intro=INTRO))
+    tables[0].figures = [save(figure, results, "topics_online")]
+    print(write_report("topics_online", "Online and batch variational Bayes", tables, intro=INTRO, folder=results))
 
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()

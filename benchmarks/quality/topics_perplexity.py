@@ -1,9 +1,9 @@
 """Perplexity against K: unigram, mixture of unigrams, PLSA with folding-in, LDA (Murphy, section 27.3.3 and Fig. 27.6).
 
-    python -m benchmarks.quality.topics_perplexity [--parts nips newsgroups] [--quick] [--data DIR]
+    python -m benchmarks.quality.topics_perplexity [--quick] [--data DIR]
 
-Writes ``benchmarks/results/topics_perplexity.{md,json}`` and a figure; a part that is not run keeps its table. The
-source's figure (that of Blei, Ng & Jordan 2003, Fig. 9) is of newswire articles; here are NIPS papers and newsgroups.
+Writes ``benchmarks/results/topics_perplexity.{md,json}`` and a figure. The source's figure (that of Blei, Ng &
+Jordan 2003, Fig. 9) is of newswire articles; here are NIPS papers and newsgroups.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data
 from benchmarks.quality._topic_data import Documents, folded_in, newsgroups, nips
 from benchmarks.quality._topic_figures import lines, save
@@ -110,10 +109,10 @@ def plsa(documents: Documents, halves: Halves, size: int, seed: int = 0) -> Scor
     return Scores(*(words_at(x, mix, topic) for x, mix in pairs))
 
 
-def lda(documents: Documents, halves: Halves, size: int, seed: int = 0, learn: str | None = None) -> Scores:
+def lda(documents: Documents, halves: Halves, size: int, seed: int = 0) -> Scores:
     """Variational Bayes; the topics' posterior means plugged in, a lower bound on log p of each document (27.3.3.2)."""
     model = LDA(num_topics=size, vocabulary_size=len(documents.words)).with_concentration(alpha=ALPHA, gamma=GAMMA)
-    method = VariationalEM(guide=VariationalBayes(learn=learn), max_iterations=60, tolerance=1e-2)
+    method = VariationalEM(guide=VariationalBayes(), search=ONE, max_iterations=60, tolerance=1e-2)
     fit = method.fit(model, documents.train, seed=seed, progress=False)
     mix = fit.transform(halves.observed, bound="dirichlet").numpy()
     rest = words_at(halves.held_out, mix, fit.params["topic"].numpy())
@@ -121,12 +120,7 @@ def lda(documents: Documents, halves: Halves, size: int, seed: int = 0, learn: s
     return Scores(bounds[0], rest, bounds[1])
 
 
-MODELS = {
-    "mixture of unigrams": mixture,
-    "PLSA, folded in": plsa,
-    "LDA": lda,
-    "LDA, learned priors": partial(lda, learn="both"),
-}
+MODELS = {"mixture of unigrams": mixture, "PLSA, folded in": plsa, "LDA": lda}
 
 
 def corpus_table(documents: Documents, sizes: Sequence[int]) -> Table:
@@ -140,8 +134,7 @@ def corpus_table(documents: Documents, sizes: Sequence[int]) -> Table:
             "documents, as their mixes are fitted to the very tokens that are scored; LDA's is an upper bound, from a "
             "lower bound on log p. Completion: of one half of a document's tokens, given the other half: the same task "
             f"for all. {documents.cut}. alpha = {ALPHA}, gamma = {GAMMA} (LDA's; the mixture and the unigram model "
-            "have the same prior of the topics), or learned from the training documents. LDA is searched as by "
-            "default, from three starts; the others make one."
+            "have the same prior of the topics). One start each."
         ),
     )
 
@@ -179,26 +172,22 @@ def panels_of(tables: Sequence[Table]) -> dict[str, dict[str, tuple[list[float],
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--parts", nargs="+", default=["nips", "newsgroups"], choices=["nips", "newsgroups"])
     parser.add_argument("--quick", action="store_true", help="500 words, two values of K: does it run?")
     add_data_option(parser)
     arguments = parser.parse_args()
     folder = require_data(parser, arguments)
     quiet_and_single_threaded()
-    words, sizes = (500, (2, 5)) if arguments.quick else (2000, (2, 5, 10, 20, 50))
-    load = {"nips": nips, "newsgroups": newsgroups}
-    earlier = {} if arguments.quick else read_tables("topics_perplexity")
-    tables = []
-    for part in ("nips", "newsgroups"):
-        documents = load[part](folder, words)
-        kept = [table for title, table in earlier.items() if title.startswith(documents.name)]
-        tables += [corpus_table(documents, sizes)] if part in arguments.parts else kept
-    for table in tables:
-        table.figures = []
+    words, sizes = (500, (2, 5)) if arguments.quick else (2000, (5, 10, 20, 50))
+    results = QUICK if arguments.quick else RESULTS
+    tables = [corpus_table(load(folder, words), sizes) for load in (nips, newsgroups)]
     labels = ("number of topics K", "perplexity per document (27.29)")
     figure = lines(panels_of(tables), *labels, dashed=("unigram",), ticks=sizes)
-    tables[0].figures = [save(figure, RESULTS, "topics_perplexity")]
-    print(write_report("topics_perplexity", "Perplexity against the number of topics", tables, intro=INTRO))
+    tables[0].figures = [save(figure, results, "topics_perplexity")]
+    print(
+        write_report(
+            "topics_perplexity", "Perplexity against the number of topics", tables, intro=INTRO, folder=results
+        )
+    )
 
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()

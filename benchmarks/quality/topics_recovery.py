@@ -1,19 +1,15 @@
 """Topics that know more, on documents of known topics: what the default fit of each model finds, and how many topics.
 
-    python -m benchmarks.quality.topics_recovery [--models "CTM;DTM"] [--parts models,number] [--seeds 10]
+    python -m benchmarks.quality.topics_recovery
 
-Lines that are not measured again keep what the report had of them. CPU seconds are of one thread and of the default fit
-alone, after one that compiles. PPL_SMOKE=1: two models, one draw, no result.
+CPU seconds are of one thread and of the default fit alone, after one that compiles. PPL_SMOKE=1: two models, one draw,
+no result.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
 from benchmarks.quality._correlated_data import perplexity, split, under_dirichlet
 from benchmarks.quality._topics_truth import MODELS, WORDS, Draw, hdp
@@ -30,6 +26,8 @@ from ppl_models import LDA
 
 Array = NDArray[Any]
 NAME, RECOVERED, NUMBER = "topics_recovery", "Recovery of topics", "How many topics there are"
+#: Draws of every line; true numbers of topics of the second table.
+_DRAWS, _NUMBERS = 5, (3, 5)
 #: A draw is recovered where its topics are no further than this from the truth than those of the fit from the truth.
 _NEAR = 0.02
 #: Topics that hold this share of the tokens are counted; numbers that LDA is offered, relative to the true one.
@@ -39,6 +37,7 @@ INTRO = (
     "of the same method started at the true values of all globals. Recovered: draws in which the first exceeds the "
     f"second by at most {_NEAR}. Held-out: perplexity of half of the tokens of 500 further documents given the other "
     "half, under Dirichlet(.1) proportions (HDP: its own), over that at the true topics: 1 is the truth, more is worse."
+    " Supervised LDA is fitted to predict its responses, which its topics serve; the others are fitted to the words."
 )
 COLUMNS = ("model", "draws", "topic TV", "worst TV", "TV from the truth", "recovered", "held-out / truth's", "CPU s")
 
@@ -116,7 +115,8 @@ def number(size: int, seeds: int) -> list[Any]:
         used = int(np.searchsorted(tokens.cumsum() / tokens.sum(), _HELD) + 1)
         truth = held_out(draw, draw.topic)
         offered = [size + more for more in _OFFERED if size + more > 0]
-        lda = {k: fit(LDA(num_topics=k, vocabulary_size=WORDS), draw.x, seed=0, progress=False) for k in offered}
+        every = {k: LDA(num_topics=k, vocabulary_size=WORDS) for k in offered}
+        lda = {k: fit(one, draw.x, seed=0, method="vb", progress=False) for k, one in every.items()}
         scores = {k: held_out(draw, each.params["topic"].double().numpy()) for k, each in lda.items()}
         by_bound, by_score = max(lda, key=lambda k: float(lda[k].elbo[-1])), min(scores, key=lambda k: scores[k])
         own = held_out(draw, made.params["topic"].double().numpy(), own_alpha(made))
@@ -128,9 +128,9 @@ def number(size: int, seeds: int) -> list[Any]:
 NUMBER_COLUMNS = ("true number", "draws", "HDP", "LDA by bound", "LDA by held-out tokens", "HDP held-out / truth's",
                   "LDA held-out / truth's", "CPU s of HDP")  # fmt: skip
 NUMBER_NOTE = (
-    f"HDP of at most 20 topics: those that hold {_HELD:.0%} of the tokens. LDA of {len(_OFFERED)} numbers around the "
-    "true one: that of the highest bound, and that of the lowest perplexity of held-out tokens. A cell says how often "
-    "each number was found."
+    f"HDP of at most 20 topics: those that hold {_HELD:.0%} of the tokens. LDA by variational Bayes, of "
+    f"{len(_OFFERED)} numbers around the true one: that of the highest bound, and that of the lowest perplexity of "
+    "held-out tokens. A cell says how often each number was found."
 )
 
 
@@ -138,35 +138,17 @@ def _often(values: Array) -> str:
     return ", ".join(f"{int(value)}: {(values == value).sum()}" for value in np.unique(values))
 
 
-def merged(table: Table, old: Table | None, order: Sequence[Any]) -> Table:
-    """With the lines of an earlier report that were not measured again."""
-    fresh = {row[0] for row in table.rows}
-    rows = [*table.rows, *(row for row in (old.rows if old else []) if row[0] in order and row[0] not in fresh)]
-    return replace(table, rows=sorted(rows, key=lambda row: list(order).index(row[0])))
-
-
-def main(arguments: Sequence[str] | None = None, *, results: Path | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", help="names, separated by ';'; by default all")
-    parser.add_argument("--parts", default="models,number")
-    parser.add_argument("--numbers", default="3,5,8", help="true numbers of topics of the second table")
-    parser.add_argument("--seeds", type=int, default=10)
-    given = parser.parse_args(arguments)
+def main() -> None:
     smoke = bool(os.environ.get("PPL_SMOKE"))
-    results, seeds = results or (QUICK if smoke else RESULTS), 1 if smoke else given.seeds
+    results, draws = (QUICK, 1) if smoke else (RESULTS, _DRAWS)
     quiet_and_single_threaded()
-    names = given.models.split(";") if given.models else [*MODELS][6:8] if smoke else [*MODELS]
-    numbers = [int(size) for size in given.numbers.split(",")][: 1 if smoke else None]
-    first, second = Table(RECOVERED, COLUMNS, note=""), Table(NUMBER, NUMBER_COLUMNS, note=NUMBER_NOTE)
-    jobs = [(first, partial(line, name, seeds)) for name in names] if "models" in given.parts else []
-    jobs += [(second, partial(number, size, seeds)) for size in numbers] if "number" in given.parts else []
+    first, second = Table(RECOVERED, COLUMNS), Table(NUMBER, NUMBER_COLUMNS, note=NUMBER_NOTE)
+    jobs = [(first, partial(line, name, draws)) for name in ([*MODELS][6:8] if smoke else MODELS)]
+    jobs += [(second, partial(number, size, draws)) for size in _NUMBERS[: 1 if smoke else None]]
     for table, job in jobs:
         table.rows.append(job())
         print(table.rows[-1], flush=True)
-        old = read_tables(NAME, folder=results)
-        tables = [merged(first, old.get(RECOVERED), [*MODELS]), merged(second, old.get(NUMBER), range(100))]
-        shown = [one for one in tables if one.rows]
-        write_report(NAME, "Recovery of topics that know more", shown, intro=INTRO, folder=results)
+    write_report(NAME, "Recovery of topics that know more", [first, second], intro=INTRO, folder=results)
 
 
 if __name__ == "__main__":

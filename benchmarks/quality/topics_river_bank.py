@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 
 import custom_inference
-from benchmarks._report import RESULTS, Table, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.quality._topic_figures import assignments, save
 from custom_inference import match_components
@@ -222,10 +222,11 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few corpora and samples: does it run?")
     arguments = parser.parse_args()
     quiet_and_single_threaded()
+    folder = QUICK if arguments.quick else RESULTS
     corpora, small, samples = (5, 2, 500) if arguments.quick else (arguments.corpora, 20, 20_000)
     tables = [*(many_corpora(corpora, alpha) for alpha in ALPHAS), exact_table(small, samples)]
-    tables[1].figures = [save(picture(0, 0.2), RESULTS, "topics_river_bank")]
-    print(write_report("topics_river_bank", "River, bank, money", tables, intro=INTRO))
+    tables[1].figures = [save(picture(0, 0.2), folder, "topics_river_bank")]
+    print(write_report("topics_river_bank", "River, bank, money", tables, intro=INTRO, folder=folder))
 
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()

@@ -34,31 +34,6 @@ def _of_same_block(block: Labels, i: Labels, rng: np.random.Generator) -> Labels
     return order[first[block[i]] + rng.integers(0, size[block[i]])]
 
 
-def overlapped(num_nodes: int, degree: float, size: int, seed: int, *, within: float = 0.85) -> KnownGraph:
-    """Half of the nodes in one community, half in four; edges within a community that is drawn for each of them."""
-    rng = np.random.default_rng(seed)
-    member = np.zeros((num_nodes, size), dtype=bool)
-    chosen = np.argsort(rng.random((num_nodes, size)), axis=1)[:, :4]
-    member[np.arange(num_nodes), chosen[:, 0]] = True
-    many = np.flatnonzero(rng.random(num_nodes) < 0.5)
-    member[many[:, None], chosen[many]] = True
-    number = round(num_nodes * degree / 2)
-    nodes, community = np.nonzero(member)
-    order = np.argsort(community, kind="stable")
-    nodes, community = nodes[order], community[order]
-    count = np.bincount(community, minlength=size)
-    first = np.cumsum(count) - count
-    i = rng.integers(0, num_nodes, number)
-    mine = np.argmax(rng.random((number, size)) * member[i], axis=1)
-    j = nodes[first[mine] + rng.integers(0, count[mine])]
-    outside = rng.random(number) > within
-    j[outside] = rng.integers(0, num_nodes, int(outside.sum()))
-    low, high = np.minimum(i, j), np.maximum(i, j)
-    key = np.unique((low * num_nodes + high)[low < high])
-    edges = np.stack(np.divmod(key, num_nodes), 1)
-    return KnownGraph("overlapped", edges, num_nodes, False, {}, communities=member)
-
-
 # ----- sweeps ---------------------------------------------------------------------------------------------------------
 
 

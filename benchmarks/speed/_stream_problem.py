@@ -12,7 +12,7 @@ import pandas as pd
 import scipy.sparse
 
 from custom_inference import EM, VariationalEM
-from ppl_models import CVQ, LDA, NOCA, AspectBernoulli, MixtureOfBernoullis, Model, RowBlocks, save_blocks
+from ppl_models import CVQ, LDA, NOCA, MixtureOfBernoullis, Model, RowBlocks, save_blocks
 
 #: Iterations of EM, or passes of minibatches, that are timed.
 PASSES = 3
@@ -84,13 +84,6 @@ CASES = {
         "LDA, online variational Bayes", _LDA, VariationalEM(guide="vb", batch_size=250), documents, 1000, 500
     ),
     "noca": Case("NOCA, exact EM", NOCA(num_components=8, num_features=64), EM(), images, 8000, 2000),
-    "noca_factorized": Case(
-        "NOCA, factorized bound", NOCA(num_components=8, num_features=64), VariationalEM(), images, 500, 250
-    ),
-    "aspects": Case(
-        "Aspect Bernoulli, points", AspectBernoulli(num_components=8, num_features=64), VariationalEM(guide="map"),
-        images, 4000, 2000,
-    ),
     "cvq": Case(
         "CVQ, mean field", CVQ(num_components=8, num_features=64), VariationalEM(guide="mean_field"), reals, 4000, 2000
     ),

@@ -1,9 +1,9 @@
 """What several processes cost and gain: time of an iteration, bytes that travel, and searches in parallel.
 
-    python -m benchmarks.speed.distributed [--parts scaling paper search] [--quick]
+    python -m benchmarks.speed.distributed [--quick]
 
-Writes ``benchmarks/results/distributed.{md,json}`` and a figure; parts that are not run keep their tables. Wall-clock
-seconds of this machine, one thread a process: more processes than cores share them.
+Writes ``benchmarks/results/distributed.{md,json}`` and a figure. Wall-clock seconds of this machine, one thread a
+process: more processes than cores share them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import torch
 
-from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.speed import _distributed_problem as problem
 from custom_inference import EM, Search
 from custom_inference.core.processes import run_all
 from ppl_models import NOCA
 
-PROCESSES = (1, 2, 4)
+PROCESSES = (1, 2)
 #: Rows of each process, and nodes of the graph, whose dyads are divided.
 ROWS = {"NOCA, exact": 4000, "CVQ, exact": 4000, "aspect Bernoulli, map": 1000, "LDA, vb": 500}
 NODES = 800
@@ -37,7 +37,6 @@ NODES = 800
 NETWORKS = {"10 Gbit/s": 1e10, "100 Gbit/s": 1e11}
 LATENCY = 50e-6
 WORKERS = (2, 8, 64, 1024)
-NAMES = ("scaling", "paper", "search")
 
 
 def jobs(quick: bool) -> list[tuple[str, int, int]]:
@@ -58,7 +57,7 @@ def measured(processes: int, quick: bool) -> list[dict[str, Any]]:
         return json.loads((folder / f"{processes}.json").read_text())
 
 
-def scaling(quick: bool) -> Table:
+def scaling(quick: bool, results: Path) -> Table:
     cores = os.cpu_count() or 1
     table = Table(
         "An iteration",
@@ -73,7 +72,7 @@ def scaling(quick: bool) -> Table:
         ),
     )  # fmt: skip
     found: dict[str, dict[int, dict[str, Any]]] = {}
-    for processes in PROCESSES[: 2 if quick else None]:
+    for processes in PROCESSES:
         for line in measured(processes, quick):
             engine = problem.engines(jobs(quick)[-1][2])[line["engine"]]
             numbers, _ = engine.numbers(line["rows"])
@@ -87,11 +86,11 @@ def scaling(quick: bool) -> Table:
             ])  # fmt: skip
             print(table.rows[-1], flush=True)
     table.rows.sort(key=lambda row: list(found).index(row[0]))
-    table.figures = [_figure(found)]
+    table.figures = [_figure(found, results)]
     return table
 
 
-def _figure(found: dict[str, dict[int, dict[str, Any]]]) -> str:
+def _figure(found: dict[str, dict[int, dict[str, Any]]], results: Path) -> str:
     figure, axes = plt.subplots(1, len(found), figsize=(3.1 * len(found), 3), layout="constrained")
     for axis, (name, lines) in zip(axes, found.items(), strict=True):
         at, places = list(lines), range(len(lines))
@@ -105,7 +104,8 @@ def _figure(found: dict[str, dict[int, dict[str, Any]]]) -> str:
     axes[0].set_ylabel("ms an iteration")
     axes[0].legend(frameon=False, fontsize=8, loc="upper left")
     axes[0].margins(y=0.35)
-    figure.savefig(RESULTS / "distributed.png", dpi=130)
+    results.mkdir(parents=True, exist_ok=True)
+    figure.savefig(results / "distributed.png", dpi=130)
     plt.close(figure)
     return "distributed.png"
 
@@ -175,22 +175,14 @@ def searched(quick: bool) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--parts", nargs="+", choices=NAMES, default=list(NAMES))
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that it runs; writes nothing")
-    arguments = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="tiny sizes: does it run?")
+    quick = parser.parse_args().quick
     quiet_and_single_threaded()
     torch.set_default_dtype(torch.float64)
-    tables = {} if arguments.quick else read_tables("distributed")
-    titles = ["An iteration", "On paper, up to a thousand workers", "A search"]
-    if "search" in arguments.parts:  # before the server of the processes runs
-        tables[titles[2]] = searched(arguments.quick)
-    if "scaling" in arguments.parts:
-        tables[titles[0]] = scaling(arguments.quick)
-    if "paper" in arguments.parts:
-        tables[titles[1]] = paper(tables[titles[0]])
-    if not arguments.quick:
-        kept = [tables[title] for title in titles if title in tables]
-        write_report("distributed", "Several processes, measured", kept)
+    results = QUICK if quick else RESULTS
+    search = searched(quick)  # before the server of the processes runs
+    iteration = scaling(quick, results)
+    write_report("distributed", "Several processes, measured", [iteration, paper(iteration), search], folder=results)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What somebody waits for who has just installed the package: imports, the first fit of every model, the commands.
 
-    python -m benchmarks.speed.first_touch [--models NAME ...]
+    python -m benchmarks.speed.first_touch
 
 Writes ``benchmarks/results/first_touch.{md,json}``. Every model's default fit to its own example, in a process of its
 own: at first with nothing compiled, then once more in a new process, with what the first has compiled on disk. CPU
@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks._processes import HELD, in_a_process
-from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks._report import RESULTS, Table, write_report
 from ppl_models import IRM, MODELS
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
@@ -32,7 +32,7 @@ _FITS, _COMMANDS = "First fits", "Commands"
 #: The infinite relational model takes several relations, and so is none of the models of one matrix.
 ALL = {**MODELS, "irm": IRM}
 #: What is asked of the compilation of a first fit, and of ``ppl --help``, in seconds.
-_ASKED, _HELP = 5.0, 1.0
+_ASKED, _HELP = 2.5, 1.0
 
 
 def measured(name: str) -> dict[str, float]:
@@ -65,11 +65,10 @@ class _Compiled:
         self.seconds += 0.0 if self._depth else time.process_time() - self._began
 
 
-def fits(models: Sequence[str]) -> Table:
+def fits() -> Table:
     columns = ("model", "compiled", "first fit", "next process", "asked")
-    note = f"compiled: of the first fit. asked: at most {_ASKED:g} s of compiling."
-    table = Table(_FITS, columns, note=note)
-    for name in models:
+    table = Table(_FITS, columns)
+    for name in ALL:
         with tempfile.TemporaryDirectory() as cache:
             cold, warm = (
                 in_a_process(name, "benchmarks.speed.first_touch", "--one", name, NUMBA_CACHE_DIR=cache, **HELD)
@@ -79,6 +78,9 @@ def fits(models: Sequence[str]) -> Table:
         table.rows.append([name, cold["compiled"], cold["fit"], warm["fit"], met])
         print(table.rows[-1], flush=True)
     table.rows.sort(key=lambda row: -float(row[1]))
+    met = sum(row[-1] == "yes" for row in table.rows)
+    asked = f"at most {_ASKED:g} s of compiling, which {met} of {len(table.rows)} keep to"
+    table.note = f"compiled: of the first fit. asked: {asked}."
     return table
 
 
@@ -105,18 +107,12 @@ def commands() -> Table:
 
 def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", nargs="+", choices=[*ALL], default=[*ALL], metavar="NAME")
     parser.add_argument("--one", choices=[*ALL], help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     if given.one:
         print(json.dumps(measured(given.one)))
         return
-    made = [commands(), fits(given.models)]
-    if len(given.models) < len(ALL):  # the other rows are kept
-        kept = read_tables("first_touch", folder=results).get(_FITS)
-        old = [row for row in kept.rows if row[0] not in given.models] if kept else []
-        made[1].rows = sorted([*made[1].rows, *old], key=lambda row: -float(row[1]))
-    write_report("first_touch", "First touch", made, intro=INTRO, folder=results)
+    write_report("first_touch", "First touch", [commands(), fits()], intro=INTRO, folder=results)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""What fits of graphs cost by nodes, edges and blocks, and beside other programs.
+"""What fits of graphs cost by nodes, edges and blocks, in time and memory.
 
-    python -m benchmarks.speed.graphs_speed [--parts sweeps memory peers] [--quick] [--graph-tool PYTHON ...]
+    python -m benchmarks.speed.graphs_speed [--quick]
 
-Writes ``benchmarks/results/graphs_speed.{md,json}`` and a figure; parts that are not run keep their tables. All times
-are CPU seconds of one thread. Undirected graphs with equal planted blocks, four of five edges within the blocks.
+Writes ``benchmarks/results/graphs_speed.{md,json}`` and a figure. All times are CPU seconds of one thread. Undirected
+graphs with equal planted blocks, four of five edges within the blocks.
 """
 
 from __future__ import annotations
@@ -17,24 +17,21 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks._report import RESULTS, Table, read_tables, write_report
-from benchmarks.quality import _graph_ours as ours
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded
-from benchmarks.quality._graph_data import KnownGraph, agreement, best_match_f1
+from benchmarks.quality._graph_data import KnownGraph
 from benchmarks.quality._graph_figures import save, slopes
-from benchmarks.quality._graph_peers import Peers, add_peer_options
-from benchmarks.speed._graph_problem import ENGINES, overlapped, planted, sweep_seconds
+from benchmarks.speed._graph_problem import ENGINES, planted, sweep_seconds
 
-NAMES = {"sweeps": "A sweep", "memory": "Memory", "peers": "Whole fits"}
 DEGREE, BLOCKS, NODES = 20.0, 8, 5000
 ROOT = Path(__file__).resolve().parents[2]
 
 
 def axes(quick: bool) -> dict[str, list[tuple[float, KnownGraph, int]]]:
     """Axis -> (its value, graph, K): one of nodes, edges and blocks changes, the others stay."""
-    nodes = (500, 1000) if quick else (1000, 3000, 10_000, 30_000)
-    degrees = (5, 10) if quick else (5, 10, 20, 40, 80, 160)
-    blocks = (2, 4) if quick else (2, 4, 8, 16, 32, 64)
+    nodes = (500, 1000) if quick else (1000, 5000, 25_000)
+    degrees = (5, 10) if quick else (5, 20, 80)
+    blocks = (2, 4) if quick else (2, 8, 32)
     fixed = 500 if quick else NODES
     of_degree = [planted(fixed, degree, BLOCKS, 0) for degree in degrees]
     return {
@@ -50,7 +47,7 @@ def slope(x: Sequence[float], y: Sequence[float]) -> float:
     return float(np.polyfit(np.log(x[start:]), np.log(y[start:]), 1)[0])
 
 
-def sweeps_table(peers: Peers, quick: bool) -> Table:
+def sweeps_table(quick: bool, results: Path) -> Table:
     """Seconds of an iteration of each engine along each axis."""
     table = Table(
         "A sweep",
@@ -70,10 +67,7 @@ def sweeps_table(peers: Peers, quick: bool) -> Table:
         for name, engine in ENGINES.items():
             chosen = [problem for problem in problems if problem[1].num_nodes <= engine.most]
             _add_line(table, panels, axis, name, chosen, lambda g, k, e=engine: sweep_seconds(e, g, k))
-        if peers.has("graph-tool, sweeps"):
-            call = lambda g, k: peers.run("graph-tool, sweeps", g, k, 0).seconds  # noqa: E731
-            _add_line(table, panels, axis, "graph-tool, Markov chain", problems, call)
-    table.figures = [save(slopes(panels, "CPU seconds of an iteration"), RESULTS, "graphs_speed")]
+    table.figures = [save(slopes(panels, "CPU seconds of an iteration"), results, "graphs_speed")]
     return table
 
 
@@ -104,7 +98,7 @@ def memory_table(quick: bool) -> Table:
         note=f"Peak of five iterations in a process of its own, K = {BLOCKS}; beside it one number for each dyad.",
     )
     for name, engine in ENGINES.items():
-        for nodes in (1000,) if quick else (10_000, 30_000):
+        for nodes in (1000,) if quick else (10_000, 25_000):
             if nodes > engine.most:
                 continue
             command = [sys.executable, "-m", "benchmarks.speed._graph_worker", name, str(nodes), str(DEGREE)]
@@ -118,69 +112,14 @@ def memory_table(quick: bool) -> Table:
     return table
 
 
-# ----- whole fits -----------------------------------------------------------------------------------------------------
-
-
-def fits_table(peers: Peers, quick: bool) -> Table:
-    """The default fits beside graph-tool and svinet."""
-    table = Table(
-        "Whole fits",
-        ["graph", "method", "agreement", "CPU s", "ratio to ours"],
-        note=(
-            "Seed 0. Blocks: planted, 20 edges a node, K = 8, agreement NMI. Communities: half of the nodes in one, "
-            "half in four of 20, 40 edges a node, agreement F1 (members: a membership of at least 0.1). svinet: CPU "
-            "seconds of the user."
-        ),
-    )
-    ours.warm_up("SBM")
-    ours.warm_up("MMSB")
-    for nodes in (500,) if quick else (1000, 3000, 10_000):
-        known = planted(nodes, DEGREE, BLOCKS, 0)
-        fit = ours.default_fit(ours.model_of("SBM", known, BLOCKS), ours.data_of(known), 0)
-        mine, name = fit.seconds, f"blocks, N = {nodes}"
-        _add_fit(table, name, "SBM, fit(model, x)", agreement(fit.block, known.groups["block"])["NMI"], mine, mine)
-        for program in ("graph-tool", "sparsebm, 20 starts"):
-            if peers.has(program) and nodes <= (10_000 if program == "graph-tool" else 3000):
-                found = peers.run(program, known, BLOCKS, 0)
-                agreed = agreement(found.block, known.groups["block"])["NMI"]
-                _add_fit(table, name, f"{program} {found.version}", agreed, found.seconds, mine)
-    for nodes in (500,) if quick else (1000, 3000, 10_000):
-        known = overlapped(nodes, 2 * DEGREE, 20, 0)
-        assert known.communities is not None
-        fit = ours.default_fit(ours.model_of("MMSB", known, 20), ours.data_of(known), 0)
-        mine, name = fit.seconds, f"communities, N = {nodes}"
-        agreed = best_match_f1(fit.membership >= 0.1, known.communities)
-        _add_fit(table, name, "MMSB, fit(model, x)", agreed, mine, mine)
-        if peers.has("svinet"):
-            found = peers.run("svinet", known, 20, 0)
-            agreed = best_match_f1(found.membership >= 0.1, known.communities)
-            _add_fit(table, name, f"svinet {found.version}", agreed, found.user or 0.0, mine)
-    return table
-
-
-def _add_fit(table: Table, graph: str, method: str, agreed: float, seconds: float, mine: float) -> None:
-    table.rows.append([graph, method, f"{agreed:.3f}", f"{seconds:.2f}", f"{seconds / mine:.2f}"])
-    print(table.rows[-1], flush=True)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_peer_options(parser)
-    parser.add_argument("--parts", nargs="+", default=list(NAMES), choices=list(NAMES))
     parser.add_argument("--quick", action="store_true", help="small graphs: does it run?")
-    arguments = parser.parse_args()
+    quick = parser.parse_args().quick
     quiet_and_single_threaded()
-    peers, quick, tables = Peers.of(arguments), arguments.quick, read_tables("graphs_speed")
-    parts: dict[str, Callable[[], Table]] = {
-        "sweeps": lambda: sweeps_table(peers, quick),
-        "memory": lambda: memory_table(quick),
-        "peers": lambda: fits_table(peers, quick),
-    }
-    for part in arguments.parts:
-        tables[NAMES[part]] = parts[part]()
-        ordered = [tables[title] for title in NAMES.values() if title in tables]
-        path = write_report("graphs_speed", "Graphs: speed", ordered, intro=INTRO)
-    print(path)
+    folder = QUICK if quick else RESULTS
+    tables = [sweeps_table(quick, folder), memory_table(quick)]
+    print(write_report("graphs_speed", "Graphs: speed", tables, intro=INTRO, folder=folder))
 
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()

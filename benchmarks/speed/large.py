@@ -1,11 +1,10 @@
 """Large problems by one call: time, memory and how good what comes out is.
 
-    python -m benchmarks.speed.large [--rows "LDA, from disk;SBM"] [--quick]
+    python -m benchmarks.speed.large [--quick]
 
-Writes ``benchmarks/results/large.{md,json}``; rows that are not measured again keep what the report had. Every row is a
-process of its own, compiled beforehand on a small problem. Memory is anonymous memory at the peak of the fit, less that
-of the process with the data in it. Ratings: ``benchmarks.speed.ratings``; several processes:
-``benchmarks.speed.distributed``.
+Writes ``benchmarks/results/large.{md,json}``. Every row is a process of its own, compiled beforehand on a small
+problem. Memory is anonymous memory at the peak of the fit, less that of the process with the data in it. Ratings:
+``benchmarks.speed.ratings``; several processes: ``benchmarks.speed.distributed``.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import torch
 from sklearn.metrics import normalized_mutual_info_score
 
 from benchmarks import _processes
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
 from benchmarks.quality._correlated_data import perplexity, split, under_dirichlet
 from benchmarks.speed._stream_worker import Watch
@@ -149,24 +148,19 @@ def measured(name: str, share: float) -> list[Any]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--rows", help="names, with ';' between them; by default all", default=";".join(ROWS))
     parser.add_argument("--quick", action="store_true", help="a fiftieth of the sizes")
-    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--one", choices=[*ROWS], help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
     quiet_and_single_threaded()
     if given.one:
-        print(json.dumps(measured(given.rows, _QUICK if given.quick else 1.0)))
+        print(json.dumps(measured(given.one, _QUICK if given.quick else 1.0)))
         return
-    folder = QUICK if given.quick else RESULTS
-    before = read_tables("large", folder=folder)
-    lines = {line[0]: line for line in before[TITLE].rows} if TITLE in before else {}
-    note = NOTE.format(truth=_completed(TOPICS))
-    for name in given.rows.split(";"):
-        arguments = ["--one", "--rows", name, *["--quick"] * given.quick]
-        lines[name] = _processes.in_a_process(name, "benchmarks.speed.large", *arguments)
-        print(lines[name], flush=True)
-        kept = [lines[one] for one in ROWS if one in lines]
-        write_report("large", "Large problems", [Table(TITLE, COLUMNS, kept, note)], folder=folder)
+    table = Table(TITLE, COLUMNS, note=NOTE.format(truth=_completed(TOPICS)))
+    for name in ROWS:
+        arguments = ["--one", name, *["--quick"] * given.quick]
+        table.rows.append(_processes.in_a_process(name, "benchmarks.speed.large", *arguments))
+        print(table.rows[-1], flush=True)
+    write_report("large", "Large problems", [table], folder=QUICK if given.quick else RESULTS)
 
 
 if __name__ == "__main__":

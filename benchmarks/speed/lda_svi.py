@@ -1,10 +1,10 @@
 """How fast is Pyro's SVI on LDA when the program is the suite's? Beside Pyro's own example, in seconds and memory.
 
-    python -m benchmarks.speed.lda_svi [--pyro CHECKOUT] [--seeds 3] [--corpus FILE] [--parts speed quality]
+    python -m benchmarks.speed.lda_svi [--pyro CHECKOUT]
 
 --pyro is a checkout of github pyro-ppl/pyro, whose examples/lda.py is run as it is, model, guide, loss and optimiser;
-without it the peer is skipped. Writes ``benchmarks/results/lda_svi.{md,json}``; parts that are not run keep their
-tables. Every measurement is a process of its own on one thread; times are CPU seconds.
+without it the peer is skipped. Writes ``benchmarks/results/lda_svi.{md,json}``. Every measurement is a process of its
+own on one thread; times are CPU seconds.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks._report import Table, read_tables, write_report
-from benchmarks.speed._topic_evaluator import Corpus
+from benchmarks._report import Table, write_report
+from benchmarks.speed.topics_speed import generated_corpus
 
 #: Asked for: so many times faster a pass than Pyro's example, at this share of its memory.
 ASKED_SPEED, ASKED_MEMORY = 100.0, 0.1
-BATCHES = (32, 128, 512)
+BATCHES, SEEDS = (32, 512), 2
 GUIDES = {"mean_field": "a Dirichlet for every document", "amortized": "an encoder, normalised"}
 
 
@@ -70,16 +70,16 @@ def _line(name: str, found: dict[str, Any], batch: int, rows: int, peer: dict[st
     return [name, step, passes, faster, found["peak"], own, found["peak"] / peer["peak"] if peer else None]
 
 
-def quality(corpus: Path, seeds: int) -> Table:
+def quality(corpus: Path) -> Table:
     """Perplexity of whole fits with the defaults, over seeds."""
     lines = []
     for guide, words in GUIDES.items():
-        runs = [measured("quality", corpus, guide=guide, seed=seed) for seed in range(seeds)]
+        runs = [measured("quality", corpus, guide=guide, seed=seed) for seed in range(SEEDS)]
         scores, seconds = ([run[key] for run in runs] for key in ("perplexity", "seconds"))
         lines.append([f"SVI(guide={guide!r})", words, *_spread(scores), statistics.median(seconds)])
     note = (
         "Document completion of 500 test documents with one deterministic fold-in, natural logarithm, per token; the "
-        f"default settings of SVI, over {seeds} seeds. Known on such a corpus: unigram 1330, true topics 538, "
+        f"default settings of SVI, over {SEEDS} seeds. Known on such a corpus: unigram 1330, true topics 538, "
         "scikit-learn's batch VB 588-663, ProdLDA in Pyro and NumPyro 1289-1315 by its own decoder, Pyro's example "
         "1566 after 600 s (quoted)."
     )
@@ -94,24 +94,12 @@ def _spread(values: list[float]) -> tuple[float, float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pyro", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--corpus", type=Path)
-    parser.add_argument("--parts", nargs="+", default=["speed", "quality"], choices=["speed", "quality"])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = arguments.corpus
-        if path is None:
-            from benchmarks.speed.topics_speed import generated_corpus
-
-            path = Path(folder) / "corpus.npz"
-            generated_corpus().save(path)
-        rows = Corpus.load(path).train.shape[0]
-        tables = read_tables("lda_svi")
-        if "speed" in arguments.parts:
-            tables["A pass"] = speed(path, rows, arguments.pyro)
-        if "quality" in arguments.parts:
-            tables["Perplexity"] = quality(path, arguments.seeds)
-        print(write_report("lda_svi", "Pyro's SVI on LDA", list(tables.values())))
+        path, corpus = Path(folder) / "corpus.npz", generated_corpus()
+        corpus.save(path)
+        tables = [speed(path, corpus.train.shape[0], arguments.pyro), quality(path)]
+    print(write_report("lda_svi", "Pyro's SVI on LDA", tables))
 
 
 if __name__ == "__main__":
