@@ -21,8 +21,9 @@ from ppl_models import IRM, MODELS, CovariateSBM, Data, DataWarning, Model, Rela
 from ppl_models.core.model import Example
 
 ALL = {**MODELS, "irm": IRM}
-#: Parts of the items that are held out in turn; components of models of generated data; rows that are drawn.
-FOLDS, _COMPONENTS, _ROWS = 3, 4, 200
+#: Parts of the items that are held out in turn; components of models of generated data, and where
+#: they are integrated out; rows that are drawn.
+FOLDS, _COMPONENTS, _FEW, _ROWS = 3, 4, 2, 200
 #: Models of documents that are asked for what comes with a document, not for its words: the site.
 _RESPONSES = {"supervised_lda": "response", "discriminative_lda": "labels"}
 #: A model's score of one fold by a method; None: by the default.
@@ -43,10 +44,12 @@ def data_sets(name: str) -> Iterator[tuple[str, Callable[[], tuple[Model, Data]]
         yield f"drawn, seed {seed}", partial(_drawn, example, seed)
 
 
-def _of_generator(kind: type[Model], generate: Callable[[], Any]) -> tuple[Model, Data]:
-    generated = generate()
-    model = kind.for_data(generated.data, _COMPONENTS)  # pyright: ignore[reportAttributeAccessIssue]
-    return model, generated.data
+def _of_generator(kind: Any, generate: Callable[[], Any]) -> tuple[Model, Data]:
+    """Few components where the score of a row is an integral over theirs."""
+    data = generate().data
+    model: Model = kind.for_data(data, _COMPONENTS)
+    integrals = group_of(model) == "rows" and model.has_continuous_locals
+    return kind.for_data(data, _FEW) if integrals else model, data
 
 
 _GENERATED: dict[str, list[tuple[str, Callable[[], Any]]]] = {

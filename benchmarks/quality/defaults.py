@@ -150,7 +150,7 @@ def by_model(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
         best = ", ".join(str(row["best"]) for row in own if row["best"])
         both = float(short.mean()), float(np.sqrt((error**2).sum()) / len(error))
         found.append([name, own[0]["default"], *both, f"{beyond} of {len(short)}", best])
-    return sorted(found, key=lambda row: -np.inf if row[2] is None else -row[2])
+    return sorted(found, key=lambda row: np.inf if row[2] is None else -row[2])
 
 
 def summarise(models: Sequence[Sequence[Any]]) -> str:
