@@ -76,10 +76,10 @@ def passes_against_error(data: Ratings, size: int, passes: int) -> dict[str, fig
         found[name] = steps, [held_error(data, one.predict, ANYWHERE) for one in each]
     at = vb.initial(Incidence.of(*data.part(True), data.num_users, data.num_items), size)
     trace = []
-    with Pool(1) as pool:
-        for _ in steps:
-            vb.sweep(at, pool)
-            trace.append(held_error(data, lambda user, item: mean_rating(at, user, item), ANYWHERE))
+    pool = Pool(1)
+    for _ in steps:
+        vb.sweep(at, pool)
+        trace.append(held_error(data, lambda user, item: mean_rating(at, user, item), ANYWHERE))
     return {**found, ADAPTIVE: (steps, trace)}
 
 

@@ -12,10 +12,11 @@ thread each meanwhile (``HeldLibraries``).
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Generic, TypeVar
 
 import numpy as np
 import torch
@@ -64,6 +65,10 @@ class HeldLibraries:
 
 #: Whether the present thread shares the work of others, and divides no further.
 _shares = threading.local()
+#: Threads that help the one that divides its work, by their number: made once, as small parts are done sooner.
+_helpers: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_helpers.clear)  # a child has none of its parent's threads
 
 
 def make_pool(number: int) -> ThreadPoolExecutor:
@@ -72,14 +77,54 @@ def make_pool(number: int) -> ThreadPoolExecutor:
 
 
 def map_in_threads(work: Callable[[Part], Value], parts: Iterable[Part], threads: int | None = None) -> list[Value]:
-    """Return what ``work`` makes of each part, in their order. threads: at most so many; by default torch's number."""
+    """Return what ``work`` makes of each part, in their order. threads: at most so many; by default torch's number.
+
+    The calling thread takes its share. What a part raises ends the others, once the parts under way are done.
+    """
     given = list(parts)
     most = HeldLibraries.count_threads() if threads is None else threads
     number = min(most, len(given))
     if number <= 1 or getattr(_shares, "work", False):
         return [work(part) for part in given]
-    with make_pool(number) as pool:
-        return list(pool.map(work, given))
+    pool = _helpers.get(number - 1) or _helpers.setdefault(number - 1, make_helpers(number - 1))
+    return _Division(work, given).run(pool, number - 1)
+
+
+def make_helpers(number: int) -> ThreadPoolExecutor:
+    """Return threads that divide none of what they are given."""
+    return ThreadPoolExecutor(number, "ppl-helper", initializer=setattr, initargs=(_shares, "work", True))
+
+
+class _Division(Generic[Part, Value]):
+    """Parts that several threads take one after the other until none is left."""
+
+    def __init__(self, work: Callable[[Part], Value], given: list[Part]):
+        self.work, self.given, self.places = work, given, itertools.count()
+        self.found: dict[int, Value] = {}
+        self.errors: dict[int, BaseException] = {}
+
+    def run(self, pool: ThreadPoolExecutor, helpers: int) -> list[Value]:
+        running = [pool.submit(self.take) for _ in range(helpers)]
+        _shares.work = True
+        try:
+            self.take()
+        except BaseException as error:  # Ctrl-C between two parts
+            self.errors[-1] = error
+        finally:
+            _shares.work = False
+        wait(one for one in running if not one.cancel())  # those that have not begun find nothing left
+        if self.errors:
+            raise self.errors[min(self.errors)]
+        return [self.found[place] for place in range(len(self.given))]
+
+    def take(self) -> None:
+        for place in self.places:
+            if place >= len(self.given) or self.errors:
+                return
+            try:
+                self.found[place] = self.work(self.given[place])
+            except BaseException as error:
+                self.errors[place] = error
 
 
 def cut_evenly(ends: NDArray[np.int64] | Sequence[int], number: int) -> list[tuple[int, int]]:
@@ -91,6 +136,7 @@ def cut_evenly(ends: NDArray[np.int64] | Sequence[int], number: int) -> list[tup
 
 
 def count_shards(work: float, shared: float, least: float) -> int:
-    """Return the number of parts of a loop over ``work`` numbers that each need a copy of ``shared`` numbers: one where
-    a part had less than ``least`` to do, or not much more than to copy."""
-    return int(min(max(work // max(least, shared), 1), MOST_SHARDS))
+    """Return the number of parts, a power of 2, of a loop over ``work`` numbers that each need a copy of ``shared``
+    numbers: one where a part had less than ``least`` to do, or not much more than to copy."""
+    most = min(work // max(least, shared, 1), MOST_SHARDS)
+    return 1 << max(int(most).bit_length() - 1, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import custom_inference as ci
 from custom_inference.core.threads import HeldLibraries, map_in_threads
 from custom_inference.families.blocks import pairs
 from custom_inference.families.correlated import chain
-from custom_inference.families.memberships import dyads
 from custom_inference.families.mixtures import rows
 from ppl_models import CTM, IRM, MMSB, SBM, MixtureOfBernoullis, relations
 from ppl_models.datasets import sample_mmsb, sample_sbm
@@ -55,8 +55,6 @@ def test_the_number_of_threads_changes_no_bit(name, monkeypatch):
 
     monkeypatch.setattr(bethe_sweeps, "_LARGE", 0)  # groups of nodes, parts and shards, of small data too
     monkeypatch.setattr(pairs, "_LARGE", 0)
-    monkeypatch.setattr(dyads, "_LEAST_ROWS", 8)
-    monkeypatch.setattr(dyads, "_ZEROS", 1)
     monkeypatch.setattr(rows, "_PART", 300)
     monkeypatch.setattr(chain, "_SHARD_TOKENS", 100)
     found: list[Any] = []
@@ -89,3 +87,24 @@ def test_libraries_have_one_thread_while_fits_hold_them():
 def test_threads_that_share_work_divide_no_further():
     inner = map_in_threads(lambda _: map_in_threads(lambda _: threading.get_ident(), range(4), 4), "ab", 2)
     assert all(len(set(one)) == 1 for one in inner)
+
+
+def test_what_a_part_raises_is_raised_and_ends_the_others():
+    done = []
+
+    def work(part: int) -> int:
+        done.append(part)
+        if part == 3:
+            raise ValueError("three")
+        return part
+
+    with pytest.raises(ValueError, match="three"):
+        map_in_threads(work, range(1000), 2)
+    assert len(done) < 1000
+    assert map_in_threads(lambda part: part**2, range(50), 3) == [part**2 for part in range(50)]
+
+
+def test_work_of_several_callers_is_shared_by_the_same_helpers():
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda n: map_in_threads(lambda part: part + n, range(20), 2), range(8)))
+    assert found == [[part + n for part in range(20)] for n in range(8)]

@@ -9,30 +9,27 @@ linear in w_ij = 1 / Z_ij:
     sum_i q(r_ij = b)    = e_jb sum_a T_ab I_ja,        I_j = sum_i w_ij e_i    (into: j receives)
     sum_ij q(s, r = a, b) = T_ab sum_i e_ia O_ib
 
-so that a dyad costs O(K) once e T is known: E K over the edges, N^2 K by dense products, block by block of rows, over
-the zeros; and N K^2 besides.
+so that a dyad costs O(K) once e T is known: E K over the edges, N^2 K over the zeros; and N K^2 besides.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.core.process_group import ALONE, Pool
-from custom_inference.core.threads import map_in_threads
+from custom_inference.core.threads import MOST_SHARDS, cut_evenly, map_in_threads
 from custom_inference.families.rows.graph import GraphRows, Neighbours
 from ppl_models import MethodError
 
 #: Numbers in the largest temporary.
 _CHUNK = 2**21
-#: Numbers in a block of zeros: few, so that they stay in the processor, and threads have the same to do.
-_ZEROS = 2**18
-#: Rows of a block of zeros, at least.
-_LEAST_ROWS = 16
 
 
 @dataclass(frozen=True)
@@ -41,7 +38,7 @@ class Dyads:
 
     source, target (E,): edges. hidden (2, M): not observed. ends (N,): how often a node is an end of an observed dyad
     (a self loop counts twice). num_zeros: observed dyads without an edge. processes: those that divide the
-    sums over dyads. marks: see ``mark_nonzeros``.
+    sums over dyads.
     """
 
     graph: GraphRows
@@ -52,7 +49,6 @@ class Dyads:
     num_zeros: int
     like: Tensor
     processes: Pool = ALONE
-    marks: list[Tensor] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
     def of(cls, graph: GraphRows) -> Dyads:
@@ -84,29 +80,14 @@ class Dyads:
     def to(self, dtype: torch.dtype) -> Dyads:
         return replace(self, ends=self.ends.to(dtype), like=self.like.to(dtype))
 
-    @property
-    def blocks(self) -> list[tuple[int, int]]:
-        """First and last row of each block of zeros."""
-        rows = max(_LEAST_ROWS, _ZEROS // len(self))
-        return [(first, min(first + rows, len(self))) for first in range(0, len(self), rows)]
-
-    def mark_nonzeros(self) -> list[Tensor]:
-        """Find, once, the places in every block of rows (counted from its first column) that are no zeros: edges,
-        hidden dyads, and what is no dyad beside those left of the diagonal."""
-        if self.marks:
-            return self.marks
-        blocks = self.blocks
-        size = len(self)
-        every = torch.arange(size, device=self.like.device)
-        pairs = [torch.stack([self.source, self.target]), self.hidden]
-        i, j = torch.cat(pairs if self.graph.self_loops else [*pairs, every.expand(2, -1)], 1)
-        order = i.argsort()
-        i, j = i[order], j[order]
-        cuts = torch.searchsorted(i, torch.tensor([first for first, _ in blocks] + [size], device=i.device)).tolist()
-        for (first, _), start, stop in zip(blocks, cuts[:-1], cuts[1:], strict=True):
-            column = 0 if self.directed else first
-            self.marks.append((i[start:stop] - first) * (size - column) + j[start:stop] - column)
-        return self.marks
+    @cached_property
+    def nonzeros(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """What is no zero of each node's row: edges, hidden dyads, and itself where that is no dyad. The nodes j of row
+        i, in order, are the second array's from the i-th place of the first (N + 1,) on."""
+        size, alone = len(self), np.arange(0 if self.graph.self_loops else len(self))
+        pairs = np.concatenate([torch.stack([self.source, self.target]).cpu(), self.hidden.cpu(), [alone, alone]], 1)
+        i, j = pairs[:, np.lexsort(pairs[::-1])].astype(np.int64)
+        return np.concatenate([[0], np.cumsum(np.bincount(i, minlength=size))]), j
 
 
 def list_observed_dyads(rows: GraphRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -164,28 +145,47 @@ def pair_sums(source: Tensor, target: Tensor, share: Tensor, table: Tensor, rest
 
 
 def zero_sums(dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float = 0.0) -> Sums:
-    """Sum over all zeros, by dense products of blocks of rows; over this process's part of the blocks."""
-    left, out, into = share @ table, torch.zeros_like(share), torch.zeros_like(share)
-    log_total, weight = (torch.zeros((), dtype=torch.float64, device=share.device) for _ in range(2))
+    """Sum over all zeros, over this process's part of their rows."""
+    by = _sum_zeros_compiled if share.device.type == "cpu" else _sum_zeros_by_products
+    return by(dyads, share, share @ table, float(rest))
 
-    def sum_block(given: tuple[tuple[int, int], Tensor]) -> Sums:
-        (first, last), marks = given
-        column, size = 0 if dyads.directed else first, last - first
-        z = left[first:last] @ share[column:].mT
-        z += rest
-        if not dyads.directed:
-            z[:, :size].masked_fill_(torch.ones_like(z[:, :size], dtype=torch.bool).tril_(-1), 1.0)
-        z.view(-1)[marks] = 1.0
-        log = z.log().sum(dtype=torch.float64)
-        w = z.reciprocal_()
-        if not dyads.directed:
-            w[:, :size].triu_()
-        w.view(-1)[marks] = 0.0
-        return Sums(w @ share[column:], w.mT @ share[first:last], log, w.sum(dtype=torch.float64))
 
-    blocks = dyads.processes.shard(list(zip(dyads.blocks, dyads.mark_nonzeros(), strict=True)))
-    for ((first, last), _), found in zip(blocks, map_in_threads(sum_block, blocks), strict=True):
-        out[first:last] += found.out
-        into[0 if dyads.directed else first :] += found.into
-        log_total, weight = log_total + found.log_total, weight + found.weight
-    return Sums(out, into, log_total, weight)
+def _sum_zeros_compiled(dyads: Dyads, share: Tensor, left: Tensor, rest: float) -> Sums:
+    """Sum over the zeros on a processor, the rows in parts that threads share; left (N, K): e T."""
+    from custom_inference.families.memberships.zero_kernels import add_zeros
+
+    size, given = len(dyads), tuple(np.ascontiguousarray(one.double().numpy()) for one in (left, share, share.mT))
+    lengths = np.full(size, size) if dyads.directed else size - np.arange(size)
+    parts = cut_evenly(np.concatenate([[0], np.cumsum(lengths)]), MOST_SHARDS * dyads.processes.size)
+    out = np.zeros(share.shape)
+
+    def add_part(ends: tuple[int, int]) -> tuple[NDArray[np.float64], float, float]:
+        into = np.zeros(share.mT.shape)
+        return into, *add_zeros(ends, given, rest, dyads.nonzeros, not dyads.directed, out, into)
+
+    found = map_in_threads(add_part, dyads.processes.shard(parts))
+    into, log_total, weight = (sum(one, np.zeros(())) for one in zip(*found, strict=True))
+    sums = Sums(*(torch.as_tensor(one, dtype=torch.float64) for one in (out, into.T, log_total, weight)))
+    return sums._replace(out=sums.out.to(share), into=sums.into.to(share))
+
+
+def _sum_zeros_by_products(dyads: Dyads, share: Tensor, left: Tensor, rest: float) -> Sums:
+    """Sum over the zeros on an accelerator, by dense products of blocks of rows."""
+    start, target = (torch.as_tensor(one, device=share.device) for one in dyads.nonzeros)
+    out, into, sums = torch.zeros_like(share), torch.zeros_like(share), share.new_zeros(2, dtype=torch.float64)
+    rows = max(1, _CHUNK // len(dyads))
+    for first in dyads.processes.shard(list(range(0, len(dyads), rows))):
+        own, to = slice(first, first + rows), share if dyads.directed else share[first:]
+        z = left[own] @ to.mT + rest
+        column, begin, end = len(share) - len(to), start[first], start[min(first + rows, len(share))]
+        row = torch.repeat_interleave(
+            torch.arange(len(z), device=z.device), start[own.start : first + len(z) + 1].diff()
+        )
+        seen = torch.ones_like(z, dtype=torch.bool)
+        seen = seen if dyads.directed else seen.triu_()
+        seen[row, target[begin:end] - column] = False
+        w = torch.where(seen, 1 / z, 0.0)
+        out[own] += w @ to
+        into[column:] += w.mT @ share[own]
+        sums += torch.stack([torch.where(seen, z, 1.0).log().sum(dtype=torch.float64), w.sum(dtype=torch.float64)])
+    return Sums(out, into, *sums)

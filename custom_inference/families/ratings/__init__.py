@@ -57,6 +57,7 @@ FAMILIES = (
         default="exact",
         sampler=RatingsSampler,
         methods={"vb": RatingsVB, "gibbs": RatingsGibbs, "sgd": RatingsSGD},
+        own_threads=True,
         predict=predict_ratings,
         reads_queries=True,
         presentation=replace(_FACTORS, local="profile", baseline="item_bias"),

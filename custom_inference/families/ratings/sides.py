@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from types import TracebackType
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 
+from custom_inference.core.threads import map_in_threads
 from custom_inference.families.ratings.features import Design
 from custom_inference.families.ratings.hyper import PriorSettings, RowPrior, prior_given_rows
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
@@ -105,7 +104,7 @@ class FactorSide:
             self.prior_mean, self.precision, tau, self.gain, shape, shape, self.mean, self.covariance,
             self.half_log_det, self.error,
         )  # fmt: skip
-        pool.run(lambda part: update(*part, *rest), self.ratings.parts(_PARTS if pool.threads > 1 else 1))
+        pool.run(lambda part: update(*part, *rest), self.ratings.parts(_PARTS))
         if beside is not None:
             self.error += beside
             if unit_shape:
@@ -204,20 +203,12 @@ def design_of(blocks: Blocks | Design, rows: int, rank: int, site: str) -> Desig
 
 
 class Pool:
-    """Threads for ranges of rows; one runs in the caller's own."""
+    """So many threads for ranges of rows."""
 
     def __init__(self, threads: int):
         if threads < 1:
             raise MethodError(f"threads must be 1 or more, found {threads}")
         self.threads = threads
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
     def run(self, work: Callable[[Part], None], parts: Iterable[Part]) -> None:
-        list((self._pool.map if self._pool else map)(work, parts))
-
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, *_: BaseException | type | TracebackType | None) -> None:
-        if self._pool:
-            self._pool.shutdown()
+        map_in_threads(work, parts, self.threads)

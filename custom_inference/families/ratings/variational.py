@@ -194,13 +194,13 @@ def variational(
         outcomes=outcomes, drift=drift, single=single, start=start,
     )  # fmt: skip
     try:
-        with Pool(threads) as pool:
-            for _ in range(sweeps):
-                sweep(at, pool)
-                if watch is not None:
-                    watch(at)
-                if len(at.bounds) > 1 and at.bounds[-1] - at.bounds[-2] < tolerance * ratings.num_ratings:
-                    break
+        pool = Pool(threads)
+        for _ in range(sweeps):
+            sweep(at, pool)
+            if watch is not None:
+                watch(at)
+            if len(at.bounds) > 1 and at.bounds[-1] - at.bounds[-2] < tolerance * ratings.num_ratings:
+                break
     except KeyboardInterrupt:
         if not at.bounds:
             raise

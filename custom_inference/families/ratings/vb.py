@@ -20,6 +20,7 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
+from custom_inference.core.threads import HeldLibraries, map_in_threads
 from custom_inference.families.ratings.fold_in import profiles_given
 from custom_inference.families.ratings.priors import drift_prior, settings_of, units_of_rows
 from custom_inference.families.ratings.sides import unpack_symmetric
@@ -103,7 +104,7 @@ class RatingsVB(Method):
             settings: dict[str, Any] = {
                 "sweeps": self.sweeps,
                 "tolerance": self.tolerance,
-                "threads": self.threads or torch.get_num_threads(),
+                "threads": self.threads or HeldLibraries.count_threads(),
             }
             settings["start"] = problem.start(start)
             starts = problem.fits(seeds, **settings, watch=lambda at: bar.advance(at.bounds[-1] / len(data)))
@@ -118,8 +119,9 @@ class RatingsVB(Method):
         best, generator = starts[0], np.random.default_rng(call.seed)
         count = min(self.draws, _ENTRIES // max(1, best.user.mean.size + best.item.mean.size))
         each, target = max(1, count // len(starts)), best.item.mean[:, 1:]
-        drawn = [one.rotate_to(target) for at in starts for one in variational_draws(at, each, generator)]
-        found = [sites_of(model, data, one, best) for one in drawn]
+        each_drawn = [one for at in starts for one in variational_draws(at, each, generator)]
+        drawn = map_in_threads(lambda one: one.rotate_to(target), each_drawn, self.threads)
+        found = map_in_threads(lambda one: sites_of(model, data, one, best), drawn, self.threads)
         params, units = sites_of(model, data, Values.means(best), best), units_of_rows(model)["user"]
         covariance = torch.as_tensor(unpack_symmetric(best.user.covariance, len(units))) * torch.outer(units, units)
         mean, (ended, status) = params["user_profile"], self._describe_end(starts)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 from numpy.typing import NDArray
 
 from ppl_models.core.errors import DataError, digits, warn_of_data
@@ -160,6 +161,8 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
 
 def _asymmetry(edges: EdgeList) -> str | None:
     """The first dyad that differs from its reverse, in words; None where there is none."""
+    if edges.hidden is None and _is_symmetric(edges):
+        return None
     order = np.argsort(edges.key, kind="stable")
     key, value, size = edges.key[order], edges.value[order], edges.num_nodes
     back = key % size * size + key // size
@@ -177,6 +180,13 @@ def _asymmetry(edges: EdgeList) -> str | None:
     if not len(single):
         return None
     return f"of {edges.name(single[0] // size)!r} and {edges.name(single[0] % size)!r} one direction alone is hidden"
+
+
+def _is_symmetric(edges: EdgeList) -> bool:
+    """Whether the matrix of edges is its transpose: by sorts that cost as much as the entries are many."""
+    there = scipy.sparse.csc_array((edges.value, (edges.row, edges.column)), (edges.num_nodes,) * 2)
+    back = there.T.tocsc()
+    return all(np.array_equal(getattr(there, name), getattr(back, name)) for name in ("indptr", "indices", "data"))
 
 
 def _without_hidden(edges: EdgeList) -> EdgeList:

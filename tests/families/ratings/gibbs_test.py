@@ -36,16 +36,16 @@ def test_moments_are_those_of_the_posterior():
     chain, generator = sampler.Chain.of(start), np.random.default_rng(1)
     draws = {f"{side}{part}": [] for side in ("user", "item") for part in ("", "_gain", "_precision", "_mean")}
     draws |= {"tau": [], "ridge": []}
-    with sampler.Pool(1) as pool:
-        for _ in range(2500):
-            sampler.sweep(chain, pool, generator)
-            for side in ("user", "item"):
-                at = getattr(chain, side)
-                kept = (at.mean.copy(), at.gain.copy(), at.precision, at.prior.coefficient[0])
-                for part, value in zip(("", "_gain", "_precision", "_mean"), kept, strict=True):
-                    draws[f"{side}{part}"].append(value)
-            draws["tau"].append(chain.tau)
-            draws["ridge"].append(chain.user.prior.ridges[0])
+    pool = sampler.Pool(1)
+    for _ in range(2500):
+        sampler.sweep(chain, pool, generator)
+        for side in ("user", "item"):
+            at = getattr(chain, side)
+            kept = (at.mean.copy(), at.gain.copy(), at.precision, at.prior.coefficient[0])
+            for part, value in zip(("", "_gain", "_precision", "_mean"), kept, strict=True):
+                draws[f"{side}{part}"].append(value)
+        draws["tau"].append(chain.tau)
+        draws["ridge"].append(chain.user.prior.ridges[0])
     found = summaries({name: np.array(value) for name, value in draws.items()})[500:]
     batches = found.reshape(25, -1, found.shape[1]).mean(1)
     error = batches.std(0, ddof=1) / 5 + np.sqrt(weight @ weight) * found.std(0)
@@ -56,11 +56,11 @@ def test_moments_are_those_of_the_posterior():
 def run_chain(at, sweeps, burn_in, threads=1, seed=0):
     """Yield a chain after each sweep that counts."""
     chain, generator = sampler.Chain.of(at), np.random.default_rng(seed)
-    with sampler.Pool(threads) as pool:
-        for number in range(sweeps):
-            sampler.sweep(chain, pool, generator)
-            if number >= burn_in:
-                yield chain
+    pool = sampler.Pool(threads)
+    for number in range(sweeps):
+        sampler.sweep(chain, pool, generator)
+        if number >= burn_in:
+            yield chain
 
 
 def test_predictions_approach_the_truth_and_intervals_cover():
@@ -101,10 +101,10 @@ def dense_products(chain, side, other):
 def test_products_are_sums_over_ratings_and_give_the_squared_error():
     *_, at = small()
     chain, generator = sampler.Chain.of(at), np.random.default_rng(0)
-    with sampler.Pool(2) as pool:
-        for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
-            side.draw(other, 1.3, 20.0, pool, generator)
-            np.testing.assert_allclose(side.products, dense_products(chain, side, other), rtol=1e-9, atol=1e-9)
+    pool = sampler.Pool(2)
+    for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
+        side.draw(other, 1.3, 20.0, pool, generator)
+        np.testing.assert_allclose(side.products, dense_products(chain, side, other), rtol=1e-9, atol=1e-9)
     row = np.repeat(np.arange(60), chain.ratings.users.counts)
     w, z = chain.user.mean[row], chain.item.mean[chain.ratings.users.index]
     rest = chain.ratings.users.value - w[:, 0] - z[:, 0] - (w[:, 1:] * z[:, 1:]).sum(1)
@@ -118,10 +118,10 @@ def test_half_sweeps_in_single_precision_are_those_in_double():
     drawn = []
     for dtype in (np.float64, np.float32):
         chain, generator = sampler.Chain.of(at), np.random.default_rng(0)
-        with sampler.Pool(1) as pool:
-            for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
-                side.table = side.table.astype(dtype)
-                side.draw(other, 1.3, 20.0, pool, generator)
+        pool = sampler.Pool(1)
+        for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
+            side.table = side.table.astype(dtype)
+            side.draw(other, 1.3, 20.0, pool, generator)
         drawn.append((chain.user.mean, chain.item.mean, chain.item.gain, sampler.squared_error(chain)))
     for double, single in zip(*drawn, strict=True):
         np.testing.assert_allclose(single, double, rtol=1e-3, atol=1e-3)
@@ -132,10 +132,10 @@ def test_rescaling_has_the_density_of_the_joint(which):
     """The log joint along c, with the Jacobian of rows, m, beta and L, is what c is drawn from."""
     *_, at = small(features=True)
     chain, generator = sampler.Chain.of(at), np.random.default_rng(0)
-    with sampler.Pool(1) as pool:
-        sampler.sweep(chain, pool, generator)
-        for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
-            side.draw(other, chain.tau, 20.0, pool, generator)
+    pool = sampler.Pool(1)
+    sampler.sweep(chain, pool, generator)
+    for side, other in ((chain.user, chain.item), (chain.item, chain.user)):
+        side.draw(other, chain.tau, 20.0, pool, generator)
     side, other = (chain.user, chain.item) if which == "user" else (chain.item, chain.user)
     side.products = dense_products(chain, side, other)
     d, k = side.mean.shape[1], 1

@@ -83,15 +83,15 @@ def summaries(tau, mean, eta, rows, precisions, gains):
 def test_states_have_their_prior_distribution_where_ratings_are_drawn_too(kind):
     rng, chain = np.random.default_rng(0), start(kind)
     count, kept = 2500, []
-    with sampler.Pool(1) as pool:
-        for _ in range(count):
-            rate(chain, kind, rng)
-            sampler.sweep(chain, pool, rng)
-            gains = np.concatenate([chain.user.gain, chain.item.gain])
-            precisions = chain.user.prior.precision.copy(), chain.item.prior.precision.copy()
-            rows = [chain.user.mean.ravel(), chain.item.mean.ravel()]
-            rows = np.concatenate([*rows, *(one.mean for one in chain.drift.bins.values())] if chain.drift else rows)
-            kept.append((chain.tau, chain.ratings.centre, predictors(chain), rows, *precisions, gains))
+    pool = sampler.Pool(1)
+    for _ in range(count):
+        rate(chain, kind, rng)
+        sampler.sweep(chain, pool, rng)
+        gains = np.concatenate([chain.user.gain, chain.item.gain])
+        precisions = chain.user.prior.precision.copy(), chain.item.prior.precision.copy()
+        rows = [chain.user.mean.ravel(), chain.item.mean.ravel()]
+        rows = np.concatenate([*rows, *(one.mean for one in chain.drift.bins.values())] if chain.drift else rows)
+        kept.append((chain.tau, chain.ratings.centre, predictors(chain), rows, *precisions, gains))
     tau, mean, eta, rows, one, two, gains = (np.array(part) for part in zip(*kept, strict=True))
     found = summaries(tau, mean, eta, rows, (one, two), gains)
     prior = toy.prior_draws(np.random.default_rng(1), 40_000)

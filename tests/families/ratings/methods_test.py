@@ -175,8 +175,8 @@ def test_exchanges_leave_predictions_and_the_posterior_alone():
     ratings_ = Incidence.of(rng.integers(0, 30, 300), rng.integers(0, 12, 300), rng.normal(size=300), 30, 12)
     at = variational(ratings_, 2, sweeps=5)
     chain, generator = sampler.Chain.of(at), np.random.default_rng(1)
-    with sampler.Pool(1) as pool:
-        sampler.sweep(chain, pool, generator)
+    pool = sampler.Pool(1)
+    sampler.sweep(chain, pool, generator)
     user, item = chain.user.mean.copy(), chain.item.mean.copy()
     sampler.exchange(chain, generator)
 

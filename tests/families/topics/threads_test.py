@@ -39,7 +39,7 @@ def test_ranges_cover_the_rows_evenly():
 
 def test_small_work_is_not_cut():
     assert count_shards(1e4, 10, 1e5) == count_shards(1e6, 1e6, 1e5) == 1
-    assert count_shards(3e5, 10, 1e5) == 3 and count_shards(1e9, 10, 1e5) == threads.MOST_SHARDS
+    assert count_shards(3e5, 10, 1e5) == 2 and count_shards(1e9, 10, 1e5) == threads.MOST_SHARDS
 
 
 def test_values_come_in_order_and_errors_are_raised(monkeypatch):
