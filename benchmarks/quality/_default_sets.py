@@ -17,7 +17,8 @@ from custom_inference import fit
 from custom_inference.checks.calibration.simulate import Problem
 from custom_inference.checks.model_choice.held import Folds, Scores, group_of, make_folds, score_held_out
 from custom_inference.core.isolation import isolated
-from ppl_models import IRM, MODELS, CovariateSBM, Data, DataWarning, Model, Relations, datasets
+from custom_inference.core.predictive import conditional_log_likelihood
+from ppl_models import IRM, MODELS, NMF, CovariateSBM, Data, DataWarning, Model, Relations, datasets
 from ppl_models.core.model import Example
 
 ALL = {**MODELS, "irm": IRM}
@@ -99,6 +100,8 @@ def scorer(name: str, model: Model, data: Data) -> Scorer:
     if isinstance(model, IRM) and isinstance(data, Relations):
         return partial(_score_cells, model, data)
     folds = make_folds(model, data, FOLDS, 0)
+    if isinstance(model, NMF):
+        return partial(_score_entries, model, data)
     if name in _RESPONSES:
         return partial(_score_responses, model, data, folds.part, _RESPONSES[name])
     return lambda fold, method: score_held_out(
@@ -108,6 +111,8 @@ def scorer(name: str, model: Model, data: Data) -> Scorer:
 
 def unit_of(name: str, model: Model) -> str:
     """What is scored."""
+    if isinstance(model, NMF):
+        return "entry"
     if name in _RESPONSES:
         return _RESPONSES[name].rstrip("s")
     units = {"rows": "row", "documents": "token", "graph": "pair of nodes", "ratings": "rating", "relations": "cell"}
@@ -118,6 +123,17 @@ def _only(folds: Folds, fold: int) -> Folds:
     """The folds in turn, so that this one is the first, and the only one to be scored."""
     pairs = folds.pairs[fold:] + folds.pairs[:fold]
     return folds._replace(part=(folds.part - fold) % folds.number, pairs=pairs, number=1)
+
+
+def _score_entries(model: Model, data: Data, fold: int, method: str | None) -> Scores:
+    """log p(held-out entries of a row | posterior mean of its activations): improper priors of these give rows no
+    probability."""
+    part = torch.as_tensor(np.random.default_rng(0).permutation(np.arange(data.x.numel()) % FOLDS))
+    held = (part == fold).reshape(data.x.shape)
+    found = fit(model, data.x, mask=~held, seed=fold, method=method, progress=False)
+    masked = model.prepare(data.x, mask=held, dtype=torch.float64)
+    each = conditional_log_likelihood(model, found.globals, masked, torch.as_tensor(found.transform()))
+    return Scores(each.double().numpy(), held.sum(1).double().numpy(), "entry")
 
 
 def _score_responses(model: Model, data: Data, part: np.ndarray, site: str, fold: int, method: str | None) -> Scores:
