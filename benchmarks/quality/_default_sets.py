@@ -18,7 +18,8 @@ from custom_inference.checks.calibration.simulate import Problem
 from custom_inference.checks.model_choice.held import Folds, Scores, group_of, make_folds, score_held_out
 from custom_inference.core.isolation import isolated
 from custom_inference.core.predictive import conditional_log_likelihood
-from ppl_models import IRM, MODELS, NMF, CovariateSBM, Data, DataWarning, Model, Relations, datasets
+from custom_inference.documents.scores import held_out
+from ppl_models import HDP, IRM, MODELS, NMF, CovariateSBM, Data, DataWarning, Model, Relations, datasets
 from ppl_models.core.model import Example
 
 ALL = {**MODELS, "irm": IRM}
@@ -102,6 +103,8 @@ def scorer(name: str, model: Model, data: Data) -> Scorer:
     folds = make_folds(model, data, FOLDS, 0)
     if isinstance(model, NMF):
         return partial(_score_entries, model, data)
+    if isinstance(model, HDP):
+        return partial(_score_half, model, data, folds.part)
     if name in _RESPONSES:
         return partial(_score_responses, model, data, folds.part, _RESPONSES[name])
     return lambda fold, method: score_held_out(
@@ -134,6 +137,15 @@ def _score_entries(model: Model, data: Data, fold: int, method: str | None) -> S
     masked = model.prepare(data.x, mask=held, dtype=torch.float64)
     each = conditional_log_likelihood(model, found.globals, masked, torch.as_tensor(found.transform()))
     return Scores(each.double().numpy(), held.sum(1).double().numpy(), "entry")
+
+
+def _score_half(model: HDP, data: Data, part: np.ndarray, fold: int, method: str | None) -> Scores:
+    """log p(words of one half of a document | the other half), under the Dirichlet that the weights of topics give."""
+    inside, outside = (torch.as_tensor(np.flatnonzero(chosen)) for chosen in (part == fold, part != fold))
+    found = fit(model, data.rows(outside), seed=fold, method=method, progress=False)
+    alpha = found.params["concentration"] * found.params["topic_weight"]
+    half = held_out(found, data.rows(inside), how="completion", alpha=alpha, floor=1e-12, seed=fold)
+    return Scores(half.log_probability.double().numpy(), half.tokens.double().numpy(), "token")
 
 
 def _score_responses(model: Model, data: Data, part: np.ndarray, site: str, fold: int, method: str | None) -> Scores:
