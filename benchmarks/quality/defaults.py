@@ -18,9 +18,11 @@ import numpy as np
 import torch
 
 import custom_inference as ci
+from benchmarks._freshness import digest
 from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
 from benchmarks.quality._default_sets import ALL, FOLDS, Scorer, data_sets, scorer, unit_of
+from benchmarks.stale import ENGINES
 from custom_inference.checks.model_choice.held import Scores, ratio_error
 from custom_inference.core.registry import engines_of
 from custom_inference.methods import default_method, resolve_method
@@ -29,7 +31,7 @@ from ppl_models import Model, PPLError
 MODELS_TITLE, SETS_TITLE = "Models", "Data sets"
 MODEL_COLUMNS = ["model", "default", "short by, %", "error, %", "sets short beyond two errors", "best on each set"]
 SET_COLUMNS = ["model", "data", "score of a", "default", "its score", "scores of others", "best", "short by, %",
-               "error, %", "CPU s", "others' CPU s", "without a score"]  # fmt: skip
+               "error, %", "CPU s", "others' CPU s", "without a score", ENGINES]  # fmt: skip
 #: Methods that are no rivals: sums over all states and draws of all sites, for reference, and general guides.
 _LEFT_OUT = {"default", "exact", "nuts", "svi", "amortized"}
 #: General guides too, where a model has no closed-form steps by this name.
@@ -109,17 +111,18 @@ def compare(found: Mapping[str, Found]) -> tuple[float, float]:
 
 def measure(name: str, *, sets: int = 3) -> Iterator[list[Any]]:
     """The rows of a model; of a set that cannot be scored, why."""
+    code = f"{ALL[name].__name__} {digest(ALL[name].__name__)}"
     for title, make in [*data_sets(name)][:sets]:
         try:
             model, x = make()
             data = model.prepare(x, dtype=torch.float64)
             score = scorer(name, model, data)
         except PPLError as error:
-            yield [name, title, *[None] * (len(SET_COLUMNS) - 3), str(error).partition("\n")[0]]
+            yield [name, title, *[None] * (len(SET_COLUMNS) - 4), str(error).partition("\n")[0], code]
             continue
         found = {default_of(model): run(score, None)}
         found |= {method: run(score, method) for method in rivals(model)}
-        yield _row(name, title, unit_of(name, model), found)
+        yield [*_row(name, title, unit_of(name, model), found), code]
 
 
 def _row(name: str, title: str, unit: str, every: Mapping[str, Found]) -> list[Any]:
@@ -127,7 +130,7 @@ def _row(name: str, title: str, unit: str, every: Mapping[str, Found]) -> list[A
     found = {method: one for method, one in every.items() if one.scores}
     without = "; ".join(f"{method}: {one.refusal}" for method, one in every.items() if one.refusal)
     if default not in found:
-        return [name, title, unit, default, *[None] * (len(SET_COLUMNS) - 5), without]
+        return [name, title, unit, default, *[None] * (len(SET_COLUMNS) - 6), without]
     others = ", ".join(f"{method} {one.mean:.4f}" for method, one in found.items() if method != default)
     best = max(found, key=lambda method: found[method].mean)
     spent = sum(one.seconds for method, one in every.items() if method != default)
