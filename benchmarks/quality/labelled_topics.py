@@ -1,17 +1,16 @@
 """Labels of documents: which group a message of four newsgroups is from, and completion, by the same topics.
 
-    python -m benchmarks.quality.labelled_topics [--data DIR] [--lines "naive Bayes;LDA, 20 topics"] [--seeds 3]
+    python -m benchmarks.quality.labelled_topics [--data DIR]
 
-Lines that are not measured again keep what the report had of them. CPU seconds are of one thread and of fitting alone,
-after a first fit that compiles. PPL_SMOKE=1: two lines, one seed, no result.
+CPU seconds are of one thread and of fitting alone, after a first fit that compiles. PPL_SMOKE=1: two lines, one seed,
+no result.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from benchmarks.quality._correlated_data import labelled_newsgroups, perplexity, split, under_dirichlet
 from custom_inference import fit
@@ -127,42 +126,6 @@ def regression(data: Corpus, seed: int, size: int = 20, *, told: bool = False) -
     return Found(chance, _completed(data, topic, alpha[data.truth] if told else alpha.mean(0)), seconds)
 
 
-def tomotopy(data: Corpus, seed: int, own: int = 4, common: int = 4) -> Found:
-    """Its PLDAModel, 500 sweeps; the group by the shares of the groups' topics."""
-    import tomotopy as tp  # pyright: ignore[reportMissingImports]
-
-    made = tp.PLDAModel(latent_topics=common, topics_per_label=own, alpha=0.1, eta=0.05, seed=seed)
-    for row, group in zip(data.x, data.y, strict=True):
-        made.add_doc(list(np.repeat(row.indices, row.data).astype(str)), labels=[str(group)])
-    _, seconds = cpu_seconds(lambda: made.train(500, workers=1))
-    topic, alpha, names = _topics_of(made, data.x.shape[1]), np.full(made.k, 0.1), list(made.topic_label_dict)
-    share = under_dirichlet(topic, alpha, data.new)
-    begin = [own * names.index(str(group)) for group in range(GROUPS)]
-    chance = np.stack([share[:, at : at + own].sum(1) for at in begin], 1)
-    return Found(chance, _completed(data, topic, alpha), seconds)
-
-
-def tomotopy_regression(data: Corpus, seed: int, size: int = 20) -> Found:
-    """Its DMRModel, 500 sweeps; completion knows the group, and so do its concentrations."""
-    import tomotopy as tp  # pyright: ignore[reportMissingImports]
-
-    made = tp.DMRModel(k=size, eta=0.05, seed=seed)
-    for row, group in zip(data.x, data.y, strict=True):
-        made.add_doc(list(np.repeat(row.indices, row.data).astype(str)), metadata=str(group))
-    _, seconds = cpu_seconds(lambda: made.train(500, workers=1))
-    topic = _topics_of(made, data.x.shape[1])
-    alpha = np.stack([made.get_topic_prior(str(group)) for group in range(GROUPS)])
-    chance = np.zeros((data.new.shape[0], GROUPS))
-    return Found(chance, _completed(data, topic, alpha[data.truth]), seconds)
-
-
-def _topics_of(made: Any, words: int) -> Array:
-    """The topics (K, V) of a model of tomotopy, whose words are the numbers of ours."""
-    topic, known = np.full((made.k, words), 1e-10), np.array([int(word) for word in made.used_vocabs])
-    topic[:, known] = np.stack([made.get_topic_word_dist(k) for k in range(made.k)])
-    return topic / topic.sum(1, keepdims=True)
-
-
 class Line(NamedTuple):
     """What finds it, and the number of its topics as it is shown; whether it depends on a seed."""
 
@@ -177,11 +140,9 @@ LINES: dict[str, Line] = {
     "LDA, then logistic": Line(lda, "20"),
     "labelled LDA": Line(labelled, "4 + 1"),
     "partially labelled LDA, 4 each": Line(partial(labelled, own=4, common=4), "4 x 4 + 4"),
-    "partially labelled LDA, 10 each": Line(partial(labelled, own=10, common=0), "4 x 10"),
     "partially labelled LDA, 15 each": Line(partial(labelled, own=15, common=5), "4 x 15 + 5"),
     "DMR": Line(regression, "20"),
     "DMR, completion told the group": Line(partial(regression, told=True), "20"),
-    "tomotopy PLDA": Line(tomotopy, "4 x 4 + 4"),
 }
 INTRO = (
     "2330 messages to learn from and 1525 later ones of the same four groups, 4763 words, 268,003 tokens. Accuracy of "
@@ -200,31 +161,23 @@ def measured(name: str, data: Corpus, seeds: int) -> list[Any]:
     return [name, line.topics, len(found), float(np.mean(right)), min(right), *beside, seconds]
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
-    parser.add_argument("--lines", help="names, separated by ';'; by default all")
-    parser.add_argument("--seeds", type=int, default=3)
-    given, smoke = parser.parse_args(arguments), bool(os.environ.get("PPL_SMOKE"))
+    data = read(require_data(parser, parser.parse_args()))
     quiet_and_single_threaded()
-    folder, results = require_data(parser, given), QUICK if smoke else RESULTS
-    data = read(folder)
+    names, seeds, results = [*LINES], 3, RESULTS
+    if os.environ.get("PPL_SMOKE"):
+        names, seeds, results = names[1:4:2], 1, QUICK
     x, y, new, truth = data[:4]
-    names = given.lines.split(";") if given.lines else [*LINES][1:4:2] if smoke else [*LINES]
-    absent = importlib.util.find_spec("tomotopy") is None
-    note = "tomotopy is not installed here, and left out." if absent else ""
     few = Corpus(x[::20], y[::20], new[::20], truth[::20], *split(new[::20], 0.5, most=None))
+    table = Table(TITLE, COLUMNS)
     for name in names:
-        if absent and "tomotopy" in name:
-            continue
         if LINES[name].random:
             LINES[name].find(few, 0)  # compiles
-        row = measured(name, data, 1 if smoke else given.seeds)
-        print(row, flush=True)
-        old = read_tables(NAME, folder=results).get(TITLE)
-        rows = [one for one in (old.rows if old else []) if one[0] in LINES and one[0] != name] + [row]
-        rows.sort(key=lambda one: [*LINES].index(one[0]))
-        write_report(NAME, "Topics and labels", [Table(TITLE, COLUMNS, rows, note)], intro=INTRO, folder=results)
+        table.rows.append(measured(name, data, seeds))
+        print(table.rows[-1], flush=True)
+    write_report(NAME, "Topics and labels", [table], intro=INTRO, folder=results)
 
 
 if __name__ == "__main__":
