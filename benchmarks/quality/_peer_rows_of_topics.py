@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks._lines import Lines
-from benchmarks.quality import labelled_topics, relational_topics
+from benchmarks.quality import _tomotopy_models, labelled_topics, relational_topics
 from benchmarks.quality._correlated_data import newsgroups, perplexity, split, under_dirichlet, under_gaussian
 from benchmarks.quality._dynamic_data import synthetic, variation
 from benchmarks.quality._peer_rows_of import Row, Timed, once
-from benchmarks.quality.dynamic_topics import tomotopy as tomotopy_dtm
 from benchmarks.quality.relational_topics import cora, split_of
 from benchmarks.quality.supervised_topics import poliblog
 from benchmarks.quality.supervised_topics import tomotopy as tomotopy_slda
@@ -182,16 +181,16 @@ ROWS: tuple[Row, ...] = (
     Row(Lines("fit(DTM(num_topics=5), x, time=time)"), "ten slices, 5 topics: total variation of the topics", "less",
         "tomotopy DTModel, 500 iterations", ("tomotopy",), _synthetic,
         once(lambda data: {"x": data[0].counts, "time": data[0].time}, _dtm),
-        lambda data: tomotopy_dtm(data[0], 5, 0.2)[0], lambda data, found: variation(data[1], found)),
+        lambda data: _tomotopy_models.fit_over_time(data[0], 5)[0], lambda data, found: variation(data[1], found)),
     Row(Lines("fit(SupervisedLDA(num_topics=20), x, response=y)"), "political blogs, five folds: accuracy", "more",
         "tomotopy SLDAModel, 500 sweeps", ("tomotopy",), poliblog, _supervised, partial(_by_folds, tomotopy_slda),
         _accuracy),
     _of_labels("fit(LabeledLDA(num_topics=4, num_labels=4), x, labels=y)", "a topic a label",
-               "PLDAModel, 500 sweeps", _plain(0.1), partial(labelled_topics.tomotopy, own=1, common=0)),
+               "PLDAModel, 500 sweeps", _plain(0.1), partial(_tomotopy_models.fit_labelled, own=1, common=0)),
     _of_labels("fit(PartiallyLabeledLDA(num_topics=20, num_labels=4, topics_per_label=4), x, labels=y)",
-               "4 topics a label, 4 in common", "PLDAModel, 500 sweeps", _plain(0.1), labelled_topics.tomotopy),
+               "4 topics a label, 4 in common", "PLDAModel, 500 sweeps", _plain(0.1), _tomotopy_models.fit_labelled),
     _of_labels("fit(DirichletMultinomialRegression(num_topics=20), x, covariates=groups)",
-               "20 topics, the group given", "DMRModel, 500 sweeps", _by_group, labelled_topics.tomotopy_regression),
+               "20 topics, the group given", "DMRModel, 500 sweeps", _by_group, _tomotopy_models.fit_regression),
     Row(Lines("fit(RTM(vocabulary_size=x.shape[1]), x, links=links)"),
         "citations of Cora: average precision of a hidden tenth", "more",
         "LDA of as many topics and chains, then scikit-learn's LogisticRegression", ("scikit-learn",), _citations,

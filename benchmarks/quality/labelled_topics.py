@@ -56,7 +56,7 @@ def read(folder: Path) -> Corpus:
     return Corpus(x, y, new, truth, *split(new, 0.5, most=None))
 
 
-def _completed(data: Corpus, topic: Array, alpha: Array) -> float:
+def completed(data: Corpus, topic: Array, alpha: Array) -> float:
     return perplexity(under_dirichlet(topic, alpha, data.seen), topic, data.held)
 
 
@@ -94,7 +94,7 @@ def lda(data: Corpus, seed: int, size: int = 20) -> Found:
     share = found.transform().numpy()
     made, more = cpu_seconds(lambda: LogisticRegression(C=10, max_iter=2000).fit(share, data.y))
     chance = made.predict_proba(under_dirichlet(topic, alpha, data.new))
-    return Found(chance, _completed(data, topic, alpha), seconds + more)
+    return Found(chance, completed(data, topic, alpha), seconds + more)
 
 
 def labelled(data: Corpus, seed: int, own: int = 1, common: int = 1) -> Found:
@@ -102,7 +102,7 @@ def labelled(data: Corpus, seed: int, own: int = 1, common: int = 1) -> Found:
     size: dict[str, int] = {"num_topics": GROUPS * own + common, "vocabulary_size": data.x.shape[1]}
     kind: Any = LabeledLDA if own == 1 else partial(PartiallyLabeledLDA, topics_per_label=own)
     found, topic, seconds = _fitted(kind(**size, num_labels=GROUPS), data, seed, labels=data.y)
-    return Found(found.predict(data.new).numpy(), _completed(data, topic, np.full(len(topic), 0.1)), seconds)
+    return Found(found.predict(data.new).numpy(), completed(data, topic, np.full(len(topic), 0.1)), seconds)
 
 
 #: Documents, topics, seed -> the fit, which two lines share.
@@ -123,7 +123,7 @@ def regression(data: Corpus, seed: int, size: int = 20, *, told: bool = False) -
         given = np.tile(np.eye(GROUPS)[group], (data.new.shape[0], 1))
         evidence.append(found.local_posterior(model.prepare(data.new, covariates=given)).bound)
     chance = torch.softmax(torch.stack(evidence, -1), -1).double().numpy()
-    return Found(chance, _completed(data, topic, alpha[data.truth] if told else alpha.mean(0)), seconds)
+    return Found(chance, completed(data, topic, alpha[data.truth] if told else alpha.mean(0)), seconds)
 
 
 class Line(NamedTuple):
