@@ -16,7 +16,7 @@ from torch import Tensor
 from custom_inference.core.draws import PosteriorDraws, chains_and_draws
 from custom_inference.core.evaluate import score
 from custom_inference.core.fit import Fit
-from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.isolation import default_dtype, isolated, own_store
 from custom_inference.core.local_inference import solve_local
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
@@ -91,7 +91,7 @@ def _score_draw(fit: Fit, params: Params, local: Tensor | None) -> tuple[Array, 
         each, bound = score(fit, params)
         return each.cpu().numpy(), bound, prior + float(each.sum())
     model, data = fit.model, fit.model.as_read(fit.data)
-    with pyro.get_param_store().scope():
+    with own_store():
         program = pyro.condition(model, data={**params, model.local_site: local})
         trace = poutine.trace(program).get_trace(data.x, **data.arguments)
         trace.compute_log_prob()

@@ -16,7 +16,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import kl_divergence
 
-from custom_inference.core.isolation import torch_seeded
+from custom_inference.core.isolation import own_store, torch_seeded
 from ppl_models import Data, GraphData, GraphModel
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import EndBlocks, Labelling
@@ -217,7 +217,7 @@ def _sample_dyads(model: GraphModel, data: Data, batch_size: int) -> tuple[Data,
 
 def _run(data: Data, program: Callable[..., Any], sample: DyadSample | None) -> Any:
     """The trace of a program on a sample of dyads, or on all."""
-    with torch_seeded(0), pyro.get_param_store().scope():
+    with torch_seeded(0), own_store():
         if sample is None:
             return poutine.trace(program).get_trace(data.x, **data.arguments)
         return poutine.trace(sample(program)).get_trace(data.x, batch_size=sample.batch_size)

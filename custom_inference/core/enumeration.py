@@ -13,6 +13,7 @@ from pyro.infer import config_enumerate
 from torch import Tensor
 
 from custom_inference.core.capacity import memory_limit, require, require_labelings
+from custom_inference.core.isolation import own_store
 from custom_inference.core.states import Params
 from ppl_models import Data, MethodError, ModelError
 from ppl_models.core.errors import own_errors
@@ -45,7 +46,7 @@ def plate_nesting(model: Callable[..., Any], params: Mapping[str, Tensor], data:
 def _run_once(model: Callable[..., Any], params: Mapping[str, Tensor], data: Data) -> dict[str, dict[str, Any]]:
     """The program's sites, in one run of it."""
     conditioned = pyro.condition(model, data=dict(params))
-    with own_errors(), pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]):
+    with own_errors(), own_store(), torch.random.fork_rng(devices=[]):
         return _sample_sites(poutine.trace(conditioned).get_trace(data.x, **data.arguments))
 
 
@@ -87,7 +88,7 @@ def enumerate_log_joint(model: Any, params: Mapping[str, Tensor], data: Data) ->
         _require_room([site for name, site in sites.items() if name not in params], data)
     conditioned = config_enumerate(pyro.condition(model, data=dict(params)), default="parallel")
     enumerated = poutine.enum(conditioned, first_available_dim=-1 - depth)
-    with own_errors(), pyro.get_param_store().scope():
+    with own_errors(), own_store():
         trace = poutine.trace(enumerated).get_trace(data.x, **data.arguments)
         trace.compute_log_prob(site_filter=lambda name, site: name not in params)
     total = torch.zeros((), dtype=data.x.dtype, device=data.x.device)

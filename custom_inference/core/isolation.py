@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyro
 import torch
 from pyro.poutine import runtime
 
+from ppl_models.core.running import ALONE
 from ppl_models.core.running import default_dtype as default_dtype
 
 
@@ -27,11 +29,18 @@ def keep_handlers() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def own_store() -> Iterator[Any]:
+    """Give Pyro an empty store of parameters, and this thread Pyro for itself; put the former back afterwards."""
+    with ALONE, pyro.get_param_store().scope() as parameters:
+        yield parameters
+
+
+@contextlib.contextmanager
 def isolated(seed: int) -> Iterator[None]:
     """Seed torch, NumPy and ``random``, give Pyro an empty parameter store, and put everything back afterwards, its
-    handlers too."""
-    numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
-    with torch_seeded(seed), pyro.get_param_store().scope(), keep_handlers():
+    handlers too. What other threads do so waits meanwhile."""
+    with own_store(), torch_seeded(seed), keep_handlers():
+        numpy_state, python_state = np.random.get_state(), random.getstate()  # noqa: NPY002
         try:
             random.seed(seed)
             np.random.seed(seed % 2**32)  # noqa: NPY002

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from custom_inference.core.dyads import estimate_bound_and_variance, log_joint_of_draws
 from custom_inference.core.engine import Params
+from custom_inference.core.isolation import own_store
 from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.local_inference import Local, enumerate_local
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
@@ -34,7 +35,7 @@ _DRAWN_TERMS = 2**20
 def row_log_joint(model: Model, params: Mapping[str, Tensor], data: Data, local: Tensor) -> Tensor:
     """log p(x_n, s_n | params), (N,), of any program at given values (N, ...) of the local site; of a graph (1,). What
     is stated of pairs of rows is shared evenly among the rows."""
-    with own_errors(), pyro.get_param_store().scope():
+    with own_errors(), own_store():
         values = latent_values(model, params, data, local) if is_own_of_rows(model) else {model.local_site: local}
         program = pyro.condition(model.summed_out, data={**params, **values})
         trace = poutine.trace(program).get_trace(data.x, **data.arguments)

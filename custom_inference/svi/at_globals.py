@@ -16,7 +16,7 @@ from pyro.optim import ClippedAdam
 from torch import Tensor
 
 from custom_inference.core.engine import POINT
-from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.isolation import default_dtype, isolated, own_store
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.posterior_bounds import evaluate_posterior
 from custom_inference.core.posteriors import PointPosterior
@@ -88,7 +88,7 @@ class PosteriorAt:
             guide = method.make_guide(model, data, {**params, **start}, None)
             if len(starts) == 1:
                 return guide
-            with pyro.get_param_store().scope():  # parameters of all guides have the same names
+            with own_store():  # parameters of all guides have the same names
                 trace = Trace()
                 brief.minimise(method.objective(model, program, guide, data), trace)
             found.append((sum(trace.values[-10:]), len(found), guide))

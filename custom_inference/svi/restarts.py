@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyro
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.core.isolation import seed_of
+from custom_inference.core.isolation import own_store, seed_of
 from custom_inference.core.progress import Progress
 from custom_inference.svi.objective import Trace
 from ppl_models import MethodError, Model
@@ -93,7 +92,7 @@ def search(
     try:
         for i in range(number):
             bar.label_start(i, number)
-            with pyro.get_param_store().scope() as parameters:
+            with own_store() as parameters:
                 torch.manual_seed(seed_of(seed, "start", i))
                 one = attempt(i, best)
             one.parameters = parameters

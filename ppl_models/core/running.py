@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -58,15 +59,22 @@ def dtype_of(*values: Any) -> torch.dtype:
     return torch.get_default_dtype() if found is None else found.dtype
 
 
+#: Held while programs run: Pyro's handlers, plates and parameters, and torch's default type, are those of the process,
+#: so that programs of several threads take turns.
+ALONE = threading.RLock()
+
+
 @contextlib.contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Make this the dtype of tensors made from Python numbers: constants of programs, parameters of Pyro's guides."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+    """Make this the dtype of tensors made from Python numbers: constants of programs, parameters of Pyro's guides.
+    Other threads wait until it is put back."""
+    with ALONE:
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(dtype)
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(before)
 
 
 def as_given(program: Callable[..., Any]) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from torch.distributions import constraints
 from custom_inference.checks.calibration.labels import Values, match_to_reference, prior_draw
 from custom_inference.core.draws import posterior_draws
 from custom_inference.core.exchangeable import exchangeable, has_standard_form
-from custom_inference.core.isolation import default_dtype
+from custom_inference.core.isolation import default_dtype, own_store
 from custom_inference.core.latent_values import code_of, is_own_of_rows, latent_values, split_draws
 from custom_inference.core.predictive import sample_rows
 from custom_inference.core.programs.density import RowDensity
@@ -286,7 +286,7 @@ def _site_log_probs(model: Model, draws: Values, data: Data, given: Values, site
 
     number = len(next(iter(draws.values())))
     chunk = max(1, _PAIRS // max(1, data.x.numel()))
-    with torch.no_grad(), pyro.get_param_store().scope(), default_dtype(torch.float64), pyro.validation_enabled(False):
+    with torch.no_grad(), own_store(), default_dtype(torch.float64), pyro.validation_enabled(False):
         try:
             return torch.vmap(at, chunk_size=chunk)(draws)
         except RuntimeError:  # a program whose course depends on values: one draw after the other

@@ -16,7 +16,7 @@ from pyro.distributions import constraints
 from torch import Tensor
 from torch.distributions import biject_to
 
-from custom_inference.core.isolation import default_dtype
+from custom_inference.core.isolation import default_dtype, own_store
 from custom_inference.core.programs.latents import Latent, Layout
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import own_errors
@@ -44,7 +44,7 @@ def learning() -> Iterator[None]:
 
 def own_parameters() -> contextlib.AbstractContextManager[Any]:
     """An empty store of parameters for a run of a program, but in the course of learning."""
-    return contextlib.nullcontext() if _LEARNING.get() else pyro.get_param_store().scope()
+    return contextlib.nullcontext() if _LEARNING.get() else own_store()
 
 
 def run(program: Callable[..., Any], data: Data, values: Mapping[str, Tensor] | None = None) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from custom_inference.core.enumeration import ROW_PLATE
+from custom_inference.core.isolation import own_store
 from custom_inference.svi.guides.of_globals import LearnedGuide
 from custom_inference.svi.objective import Objective, Trace, climb
 from ppl_models import Data, MethodError, Model
@@ -245,7 +246,7 @@ def _is_known(law: Any) -> bool:
 @contextlib.contextmanager
 def _apart() -> Iterator[None]:
     """A run that leaves neither parameters nor the random state changed."""
-    with pyro.get_param_store().scope(), torch.random.fork_rng(devices=[]), poutine.block():
+    with own_store(), torch.random.fork_rng(devices=[]), poutine.block():
         yield
 
 
