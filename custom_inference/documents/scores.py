@@ -32,6 +32,10 @@ from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Tokens
 
 
+#: Draws of logits whose proportions are averaged.
+_DRAWS = 100
+
+
 @dataclass(frozen=True, kw_only=True)
 class HeldOut:
     """Scores of held-out documents.
@@ -83,7 +87,8 @@ def held_out(
     "plugin": log p(y_i | proportions folded in from y_i itself, topics): no held-out probability, and too good.
     "completion": proportions are folded in from one half of the tokens of each document and score the other half;
         ``share`` = .5 of the tokens are observed, drawn by ``seed``; or ``x`` is observed and ``held_out`` scored.
-    These two take ``alpha`` (by default the model's) and ``iterations`` = 100 of folding in; see ``fold_in``.
+    These two take ``alpha`` (by default the model's) and ``iterations`` = 100 of folding in; see ``fold_in``. Where the
+    model has another prior of proportions than a Dirichlet, they are those of the fit's own inference.
     Mixtures have one topic a document: their evidence is exact, and is what the samplers are answered with.
 
     What the model takes beside the words (the documents' slices) is given by its name.
@@ -115,7 +120,7 @@ def held_out(
     elif how in _HOW:
         bounds = ", ".join(bounds_of(fit.model))
         raise MethodError(f"how = {how!r} is for models with topics; valid for {type(fit.model).__name__}: {bounds}")
-    problem = _Problem(fit.model, params, data, DocumentRows.of(data))
+    problem = _Problem(fit.model, params, data, DocumentRows.of(data), partial(_mean_proportions, fit))
     score = _HOW.get(how) or (_anneal if how == ANNEALED else partial(_bound, name=how))
     known = [name for name in inspect.signature(score).parameters if name not in ("problem", "name")]
     for name in settings:
@@ -130,12 +135,14 @@ def held_out(
 
 
 class _Problem(NamedTuple):
-    """The documents, and a fit's model and globals with floored topics."""
+    """The documents, and a fit's model and globals with floored topics. infer: posterior mean proportions (N, K) of
+    documents, by the fit's own inference."""
 
     model: Model
     params: dict[str, Tensor]
     data: Data
     rows: DocumentRows
+    infer: Callable[[Data], Tensor]
 
     @property
     def log_coefficient(self) -> Tensor:
@@ -186,17 +193,29 @@ def _estimate(problem: _Problem, sampler: Callable[..., samplers.Estimate], **se
 
 
 def _score_completion(
-    problem: _Problem, observed: DocumentRows, scored: DocumentRows, alpha: ArrayLike | None, iterations: int
+    problem: _Problem, observed: Data, scored: DocumentRows, alpha: ArrayLike | None, iterations: int
 ) -> HeldOut:
-    """sum_v n_iv log sum_k theta_ik b_kv of the ``scored`` tokens, theta being folded in from the ``observed`` ones."""
-    topic = problem.params["topic"]
-    proportion = fold_in(problem.model, problem.params, observed, alpha=alpha, iterations=iterations)
+    """sum_v n_iv log sum_k theta_ik b_kv of the ``scored`` tokens, theta being folded in from the ``observed`` ones; by
+    the fit's own inference where the prior of proportions is no Dirichlet that is the same for all documents."""
+    model, topic = problem.model, problem.params["topic"]
+    if alpha is None and "mixing_proportion" not in model.shapes and not _has_dirichlet(model):
+        proportion = problem.infer(observed).to(topic)
+    else:
+        proportion = fold_in(model, problem.params, DocumentRows.of(observed), alpha=alpha, iterations=iterations)
     log_p = Tokens(proportion, topic).log_prob(scored.counts.to(topic.dtype))
     return HeldOut(log_probability=log_p, tokens=scored.lengths)
 
 
+def _mean_proportions(fit: Fit, data: Data) -> Tensor:
+    """Compute posterior mean proportions (N, K); where proportions are functions of Gaussian logits, over draws."""
+    posterior = fit.posterior_of(data)
+    if fit.model.local_site == "topic_logit":
+        return torch.softmax(posterior.sample(_DRAWS, seed=fit.seed), -1).mean(0)
+    return posterior.mean
+
+
 def _plugin(problem: _Problem, alpha: ArrayLike | None = None, iterations: int = 100) -> HeldOut:
-    return _score_completion(problem, problem.rows, problem.rows, alpha, iterations)
+    return _score_completion(problem, problem.data, problem.rows, alpha, iterations)
 
 
 def _completion(
@@ -214,7 +233,7 @@ def _completion(
         if len(observed) != len(scored):
             found = f"{len(scored)} held-out documents beside {len(observed)} observed ones"
             raise DataError(found, axis="document", expected="the two parts of the same documents")
-    return _score_completion(problem, DocumentRows.of(observed), DocumentRows.of(scored), alpha, iterations)
+    return _score_completion(problem, observed, DocumentRows.of(scored), alpha, iterations)
 
 
 _HOW: dict[str, Callable[..., HeldOut]] = {
@@ -233,10 +252,15 @@ def topic_prior(model: Model, like: Tensor, given: ArrayLike | None = None) -> T
         if not bool(((alpha >= 0) & torch.isfinite(alpha)).all()):
             raise MethodError(f"alpha = {given}, expected finite numbers of at least 0")
         return alpha
-    prior = model.priors.get(model.local_site)
-    if not isinstance(prior, torch.distributions.Dirichlet):
-        raise MethodError(f"the prior of '{model.local_site}' is no Dirichlet; give alpha")
-    return prior.concentration.to(like).expand(like.shape[0])
+    if not _has_dirichlet(model):
+        found = f"documents of {type(model).__name__} have no Dirichlet prior of '{model.local_site}' in common"
+        raise MethodError(f'{found}, which this needs; expected how="completion" or how="{ANNEALED}"')
+    return model.priors[model.local_site].concentration.to(like).expand(like.shape[0])
+
+
+def _has_dirichlet(model: Model) -> bool:
+    """Whether the prior of the proportions is a Dirichlet, the same for all documents."""
+    return isinstance(model.priors.get(model.local_site), torch.distributions.Dirichlet)
 
 
 def fold_in(

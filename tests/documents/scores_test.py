@@ -14,7 +14,9 @@ from custom_inference import Fit
 from custom_inference.documents import HeldOut, held_out, perplexity
 from custom_inference.documents.samplers import Estimate, _log_dirichlet
 from ppl_models import (
+    CTM,
     LDA,
+    MODELS,
     NOCA,
     Data,
     DataError,
@@ -227,3 +229,24 @@ def test_documents_of_another_kind_are_refused():
     with pytest.raises(MethodError, match="NOCA is no model of documents"):
         perplexity(fit, COUNTS)
     assert isinstance(lda().data, Data)
+
+
+@pytest.mark.parametrize("name", [n for n, m in MODELS.items() if m.data_kind == "documents" and "topic" in m.sites])
+def test_halves_of_documents_are_scored_under_every_model_of_topics(name):
+    example = MODELS[name].example()
+    fit = given(example.model, {s: v for s, v in example.truth.items() if s in example.model.shapes}, example.data)
+    beside = {site: example.data.others[site] for site in example.model.other_sites if site in example.data.others}
+    assert 1 < perplexity(fit, example.data.x, **beside) < 3 * example.data.num_features
+
+
+def test_proportions_that_are_no_dirichlet_are_those_of_the_fits_own_inference():
+    x = torch.as_tensor(COUNTS, dtype=torch.float64)
+    mean, spread = torch.tensor([0.5, -0.2, -0.3], dtype=torch.float64), 1e-8 * torch.eye(3, dtype=torch.float64)
+    params = {"topic": torch.as_tensor(TOPIC), "mean": mean, "covariance": spread}
+    model = CTM(num_topics=3, vocabulary_size=5)
+    fit = given(model, params, model.prepare(x))
+    scored = held_out(fit, x, held_out=x)  # the observed half says nothing: all proportions are those of the mean
+    wanted = x @ torch.log(torch.softmax(mean, 0) @ params["topic"])
+    assert torch.allclose(scored.log_probability, wanted, atol=1e-2)
+    with pytest.raises(MethodError, match='expected how="completion"'):
+        held_out(fit, x, how="importance")
