@@ -29,7 +29,7 @@ from custom_inference.faces.command_line.report.page import Page, find_headings,
 from custom_inference.faces.command_line.report.relations import make_relation_report
 from custom_inference.faces.command_line.report.verdict import judge, say_how_sure
 from custom_inference.faces.command_line.report.write import CAPTIONS, make_report, say_in_short
-from ppl_models import IRM, LDA, MODELS, NOCA, SBM
+from ppl_models import HDP, IRM, LDA, MODELS, NOCA, SBM
 
 #: Models of every kind of data, which are quick to fit.
 KINDS = ("noca", "gaussian_pca", "lda", "pmf", "sbm", "mmsb", "mixture_of_categoricals", "mixture_of_poissons")
@@ -124,6 +124,11 @@ def test_fewer_and_more_components_and_none_are_compared(monkeypatch):
     assert found.sentences[-1] == "By BIC, 2 components are better than 1 and 3."
     monkeypatch.setattr(neighbours, "LONGEST", -1.0)
     assert "would take too long" in str(compare_neighbours(fit(kind.for_data(x, 2), x, progress=False), said.append))
+
+
+def test_models_that_find_their_number_of_components_are_not_compared():
+    example = HDP.example()
+    assert "finds the number" in str(compare_neighbours(fit(example.model, example.data, progress=False), print))
 
 
 def test_the_verdict_follows_from_how_the_fit_ended(fits):

@@ -52,6 +52,8 @@ def compare_neighbours(fit: Fit, say: Callable[[str], None]) -> Neighbours | str
     seconds = float(fit.details.get("seconds") or 0.0)
     if not fit.model.has_components or "component" not in fit.model.axes:
         return "the model has no number of components to change"
+    if fit.model.axes["component"].startswith("max_"):
+        return "the model finds the number of its components itself"
     if fit.weights is not None:
         return "rows with weights are not compared"
     if seconds > LONGEST:

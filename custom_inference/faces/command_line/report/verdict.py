@@ -14,8 +14,8 @@ from custom_inference.methods import methods_for
 
 #: Settings of methods that say how long they go on.
 _LIMITS = ("max_iterations", "max_sweeps", "sweeps", "steps", "max_steps", "draws", "seconds")
-#: Methods with a posterior of the globals, those of draws last, as these take longest.
-_WITH_POSTERIOR = ("vb", "svi_normal", "gibbs", "nuts")
+#: Methods with a posterior of the globals: in closed form, by draws of its own sampler, by Pyro's generic ones.
+_WITH_POSTERIOR = ("vb", "gibbs", "svi_normal", "nuts")
 _ENDS = {
     Ended.CONVERGED: "",
     Ended.UNBOUNDED: "The objective rises without end, so that the numbers maximise nothing: give informative priors, "
