@@ -111,37 +111,11 @@ _VB = VariationalEM(guide=VariationalBayes(learn="activation"), tolerance=1e-3)
 
 LINES: dict[str, Line] = {
     "row total x unigram": Line(0, unigram, False),
-    "NMF-KL (scikit-learn) 10": Line(10, partial(scikit_learn_nmf, num_factors=10), False),
-    "NMF-KL (scikit-learn) 20": Line(20, partial(scikit_learn_nmf, num_factors=20), False),
-    "NMF 20": Line(20, _gap(VariationalEM(guide="map", max_iterations=90), flat=True), False),
-    "NMF, 300 iterations 20": Line(20, _gap(VariationalEM(guide="map"), flat=True), False),
+    "NMF 20": Line(20, _gap(VariationalEM(guide="map"), flat=True), False),
     "GaP, points 20": Line(20, _gap(VariationalEM(guide="map", max_iterations=90))),
     "GaP, VB 20": Line(20, _gap(_VB)),
-    "GaP, Gibbs, one chain of 200 sweeps 20": Line(20, _gap(sampled(1, 80, 30, 4))),
     "GaP, Gibbs 20": Line(20, _gap(sampled(*GIBBS))),
-    "GaP, Gibbs, four chains of 200 sweeps 20": Line(20, _gap(sampled(4, 80, 30, 4))),
     "Poisson PCA, the default 20": Line(20, partial(poisson_default, num_factors=20)),
     **{f"Poisson PCA {k}": Line(k, _poisson(k, "variational", n)) for k, n in VARIATIONAL.items()},
     **{f"Poisson PCA, uncertain weights {k}": Line(k, _poisson(k, "bayesian", n)) for k, n in BAYESIAN.items()},
 }
-
-#: Method -> what its settings are chosen among: their names, and what they give.
-CHOICES: dict[str, dict[str, Fitted]] = {
-    "GaP, Gibbs 20": {
-        f"{chains} x ({warmup} + {number} x {thin}) sweeps": _gap(sampled(chains, warmup, number, thin))
-        for chains, warmup, number, thin in (
-            (1, 80, 20, 2), (1, 60, 10, 6), (2, 40, 10, 2), (2, 30, 10, 3), (2, 40, 5, 4), (3, 30, 5, 2), (3, 20, 5, 4),
-            (4, 20, 5, 2), (4, 25, 5, 1),
-        )
-    },
-    **{
-        f"Poisson PCA {k}": {f"{n} iterations": _poisson(k, "variational", n) for n in (3, 5, 8, 12, 18)}
-        for k in VARIATIONAL
-    },
-    **{
-        f"Poisson PCA, uncertain weights {k}": {
-            f"{n} iterations": _poisson(k, "bayesian", n) for n in (3, 5, 8, 14, 20)
-        }
-        for k in BAYESIAN
-    },
-}  # fmt: skip

@@ -33,12 +33,10 @@ class Films:
             users, items = (int(size) for size in data["shape"])
             return cls(data["u"], data["i"], data["r"].astype(float), (users, items), about)
 
-    def split(self, seed: int, held: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Training and test ratings: a tenth of a permutation is the test; ``held``: again, of the training ratings."""
+    def split(self, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Training and test ratings: a tenth of a permutation is the test."""
         order = np.random.default_rng(seed).permutation(len(self.value))
         test, train = np.split(order, [len(order) // 10])
-        if held:
-            test, train = np.split(train, [len(train) // 10])
         return train, test
 
     def ratings(self, of: np.ndarray) -> Ratings:

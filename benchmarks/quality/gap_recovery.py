@@ -1,4 +1,4 @@
-"""Recovery of gamma-Poisson factor analysis: 300 rows of known loadings over 10 seeds, and held-out likelihood.
+"""Recovery of gamma-Poisson factor analysis: 300 rows of known loadings, and held-out likelihood.
 
 K = 4 components over 40 features, loadings Gamma(.3, .6), activations Gamma(.5, .25). Held out: a fifth of the events
 (binomial thinning of the same rows); score: Poisson log-likelihood of the held-out counts at a quarter of the rate that
@@ -6,12 +6,11 @@ was fitted, per event, less that of the true rates. Cosine: the mean over compon
 
 Sparse: the same with activations that are 0 with probability .5.
 
-    python -m benchmarks.quality.gap_recovery [--parts dense sparse]
+    python -m benchmarks.quality.gap_recovery
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 import warnings
 from collections.abc import Callable
@@ -21,11 +20,10 @@ import numpy as np
 import torch
 
 import custom_inference as ci
-from benchmarks._report import Table, read_tables, write_report
+from benchmarks._report import Table, write_report
 from ppl_models import NMF, DataWarning, GammaPoisson, SpikeGammaPoisson
 
-NAME = "gap_recovery"
-SEEDS, ROWS, FEATURES, COMPONENTS = 10, 300, 40, 4
+SEEDS, ROWS, FEATURES, COMPONENTS = 5, 300, 40, 4
 #: Held-out counts at a rate of 0 would have probability 0: of every rate this share is the row's mean.
 _MIXED = 0.01
 
@@ -82,61 +80,34 @@ def methods(sparse: bool) -> dict[str, Callable[[Any], Any]]:
     }
 
 
-PARTS = {"dense": "Recovery", "sparse": "Recovery of sparse activations"}
-HEADER = ["method", "cosine", "worst seed", "held-out less the truth's", "CPU s"]
-EACH = ["method", "seed", "cosine", "held-out less the truth's", "CPU s"]
-
-
-def measured(part: str, again: bool) -> None:
-    """Every seed by every method, each written as soon as it is known."""
-    title = f"{PARTS[part]}, each seed"
-    lines = [] if again else list(read_tables(NAME).get(title, Table(title)).rows)
-    known = {tuple(row[:2]) for row in lines}
+def measured(sparse: bool) -> Table:
+    """A line a method, means over the seeds."""
+    runs: dict[str, list[tuple[float, float, float]]] = {}
     for seed in range(SEEDS):
-        train, test, loading, rate = problem(seed, part == "sparse")
-        for name, fit_with in methods(part == "sparse").items():
-            if (name, seed) in known:
-                continue
+        train, test, loading, rate = problem(seed, sparse)
+        for name, fit_with in methods(sparse).items():
             begun = time.process_time()
             fit = fit_with(train.astype(float))
-            seconds = time.process_time() - begun
-            alike = float(
-                ci.match_components(torch.as_tensor(loading), fit.params["loading"].double()).similarity.mean()
-            )
-            lines.append([name, seed, alike, score(mean_rate(fit), test) - score(rate, test), seconds])
-            print(lines[-1], flush=True)
-            report(part, lines)
-
-
-def report(part: str, lines: list[Any]) -> None:
-    """A line a method, of the seeds so far, and these; the other part stays."""
-    title, found = PARTS[part], []
-    for name in dict.fromkeys(row[0] for row in lines):
-        cosine, apart, seconds = np.array([row[2:] for row in lines if row[0] == name]).T
-        found.append(
-            [name, f"{cosine.mean():.3f}", f"{cosine.min():.3f}", f"{apart.mean():.4f}", f"{seconds.mean():.2f}"]
-        )
-    tables = read_tables(NAME)
-    number = 1 + max(row[1] for row in lines)
-    tables[title] = Table(title, HEADER, found, note=f"{number} seeds, one thread.")
-    tables[f"{title}, each seed"] = Table(f"{title}, each seed", EACH, lines)
-    order = [name for one in PARTS.values() for name in (one, f"{one}, each seed")]
-    intro = (__doc__ or "").rpartition("\n\n")[0]
-    kept = [tables[name] for name in order if name in tables]
-    write_report(NAME, "Gamma-Poisson factor analysis", kept, intro=intro)
+            seconds, found = time.process_time() - begun, fit.params["loading"].double()
+            alike = float(ci.match_components(torch.as_tensor(loading), found).similarity.mean())
+            runs.setdefault(name, []).append((alike, score(mean_rate(fit), test) - score(rate, test), seconds))
+            print(name, seed, *runs[name][-1], flush=True)
+    header = ["method", "cosine", "worst seed", "held-out less the truth's", "CPU s"]
+    table = Table(
+        "Recovery of sparse activations" if sparse else "Recovery", header, note=f"{SEEDS} seeds, one thread."
+    )
+    for name, values in runs.items():
+        cosine, apart, seconds = np.array(values).T
+        cells = [f"{cosine.mean():.3f}", f"{cosine.min():.3f}", f"{apart.mean():.4f}", f"{seconds.mean():.2f}"]
+        table.rows.append([name, *cells])
+    return table
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure; the rest stays"
-    )
-    parser.add_argument("--again", action="store_true", help="seeds that the report has, too")
-    options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", DataWarning)
-    for part in options.parts:
-        measured(part, options.again)
+    intro = (__doc__ or "").rpartition("\n\n")[0]
+    print(write_report("gap_recovery", "Gamma-Poisson factor analysis", [measured(False), measured(True)], intro=intro))
 
 
 if __name__ == "__main__":

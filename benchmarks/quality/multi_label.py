@@ -11,8 +11,6 @@ that is wrong. Regressions of each label by itself have no use for the labels th
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +19,7 @@ from numpy.typing import NDArray
 from sklearn.datasets import load_digits, make_multilabel_classification
 from sklearn.linear_model import LogisticRegression
 
-from benchmarks._report import RESULTS, Table, write_report
+from benchmarks._report import Table, write_report
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
 from custom_inference import VariationalEM
 from custom_inference.em.search import Search
@@ -136,8 +134,7 @@ def line(name: str, method: str, split: Split, found: tuple[Array, Array, float]
     return [name, method, losses[0], wrong, losses[1], found[2]]
 
 
-def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> None:
-    del arguments
+def main() -> None:
     quiet_and_single_threaded()
     table = Table("Half of the labels seen", COLUMNS, note=NOTE)
     for labelled in sets():
@@ -147,7 +144,7 @@ def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> 
         own = line(labelled.name, f"discriminative PCA, K = {k}", split, discriminative(split, k))
         table.rows.append(own)
         print(*table.rows[-2:], sep="\n", flush=True)
-    write_report("multi_label", "Multi-label prediction with some labels seen", [table], folder=results)
+    print(write_report("multi_label", "Multi-label prediction with some labels seen", [table]))
 
 
 if __name__ == "__main__":

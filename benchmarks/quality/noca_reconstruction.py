@@ -1,18 +1,16 @@
 """NOCA against logistic PCA as binary codes: reconstruction errors (Singliar & Hauskrecht 2006, 4.4, Figs. 9 and 10).
 
-    python -m benchmarks.quality.noca_reconstruction [--trials 6]
+    python -m benchmarks.quality.noca_reconstruction
 
 Writes ``benchmarks/results/noca_reconstruction.{md,json}`` and a figure. Data as in ``noca_paper``: eight patterns of 8
 x 8 pixels. A row is encoded by the most probable latent code at the learned parameters (NOCA: K bits; logistic PCA: K
-real numbers), decoded into P(pixel on), and the error is the proportion of pixels in which a copy differs: a sampled
-copy, as in the paper, or the rounded one. "One bit" rounds every score of logistic PCA to the mean of its sign, so that
-both codes have K bits. Logistic PCA has point scores, as in the paper ("map"); the model's own Normal priors are a mild
-penalty.
+real numbers), decoded into P(pixel on), and the error is the proportion of pixels in which a sampled copy differs. "One
+bit" rounds every score of logistic PCA to the mean of its sign, so that both codes have K bits. Logistic PCA has point
+scores, as in the paper ("map"); the model's own Normal priors are a mild penalty.
 """
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -24,16 +22,16 @@ from torch import Tensor
 from benchmarks._report import Table, write_report
 from benchmarks.quality import _paper_figures as draw
 from benchmarks.quality._common import quiet_and_single_threaded
-from benchmarks.quality.noca_paper import MODEL_ROWS, TEST_ROWS, Curves, drawn, learned, mean_and_sd, save
+from benchmarks.quality.noca_paper import MODEL_ROWS, TEST_ROWS, Curves, drawn, learned, save
 from custom_inference import Fit, VariationalEM
 from custom_inference.core.predictive import feature_mean
 from ppl_models import Data, LogisticPCA
 
-SIZES = (50, 100, 200, 500, 1000, 2000)
-SOURCES = (2, 4, 6, 7, 8, 9, 10, 12, 14)
-#: Names of the curves: method, sampled or rounded copy, rows learned from or new ones.
+SIZES = (50, 200, 500, 2000)
+SOURCES = (2, 4, 6, 8, 10)
+#: Trials against rows and against K.
+TRIALS = (3, 2)
 METHODS = ("NOCA", "logistic PCA", "logistic PCA, one bit")
-KINDS = ("sampled", "rounded")
 
 
 def codes(result: Fit, data: Data) -> Tensor:
@@ -49,12 +47,11 @@ def one_bit(scores: Tensor, training: Tensor) -> Tensor:
     return torch.where(scores > 0, high, low)
 
 
-def errors(result: Fit, code: Tensor, data: Data, seed: int) -> dict[str, float]:
-    """Proportion of pixels in which a sampled, and in which the rounded copy differs."""
+def error(result: Fit, code: Tensor, data: Data, seed: int) -> float:
+    """Proportion of pixels in which a sampled copy differs."""
     mean = feature_mean(result.model, result.params, code)
     copy = torch.bernoulli(mean, generator=torch.Generator().manual_seed(seed))
-    copies = {"sampled": copy, "rounded": (mean > 0.5).to(mean)}
-    return {kind: float((one != data.x).double().mean()) for kind, one in copies.items()}
+    return float((copy != data.x).double().mean())
 
 
 def add_trial(curves: Curves, x: int, train: Any, test: Any, k: int, trial: int) -> None:
@@ -68,8 +65,7 @@ def add_trial(curves: Curves, x: int, train: Any, test: Any, k: int, trial: int)
         found = {"NOCA": (noca, codes(noca, data)), "logistic PCA": (logistic, own)}
         found["logistic PCA, one bit"] = (logistic, one_bit(own, scores))
         for method, (result, code) in found.items():
-            for kind, value in errors(result, code, data, trial).items():
-                curves.add(f"{method}/{kind}/{rows}", x, value)
+            curves.add(f"{method}, {rows}", x, error(result, code, data, trial))
 
 
 def by_rows(sizes: Sequence[int], trials: int) -> Curves:
@@ -90,63 +86,49 @@ def by_sources(sizes: Sequence[int], trials: int) -> Curves:
     return curves
 
 
-def table_of(curves: Curves, title: str, axis: str, kind: str, note: str) -> Table:
-    heads = [f"{method}, {rows}" for method in METHODS for rows in ("train", "test")]
-    table = Table(title, [axis, *heads], note=note)
-    first = curves[f"{METHODS[0]}/{kind}/train"]
-    for x in first:
-        cells = [curves[f"{method}/{kind}/{rows}"][x] for method in METHODS for rows in ("train", "test")]
-        table.rows.append([x, *(mean_and_sd(values, 4) for values in cells)])
-    return table
+LINES = [f"{method}, {rows}" for method in METHODS for rows in ("train", "test")]
 
 
-COLOURS = dict(zip(METHODS, ("#00336f", "#2a7f3f", "#c25a00"), strict=True))
+def table_of(curves: Curves, title: str, axis: str, note: str = "") -> Table:
+    return Table(title, [axis, *LINES], curves.rows(LINES, 4), note=note)
+
+
+COLOURS: dict[str, str] = dict(zip(METHODS, ("#00336f", "#2a7f3f", "#c25a00"), strict=True))
 
 
 def figure_of(of_rows: Curves, of_sources: Curves) -> Any:
-    figure = draw.new_figure(10.5, 6.2)
-    panels = figure.subplots(2, 2, sharex="col")
-    for column, (curves, label) in enumerate(((of_rows, "training rows (K = 8)"), (of_sources, "K (2000 rows)"))):
-        for line, kind in enumerate(KINDS):
-            axes = panels[line, column]
-            for method in METHODS:
-                for rows, style in (("train", "--"), ("test", "-")):
-                    points = curves[f"{method}/{kind}/{rows}"]
-                    mean = [float(np.mean(v)) for v in points.values()]
-                    axes.plot(list(points), mean, color=COLOURS[method], ls=style, lw=1.4, marker="o", ms=3,
-                              label=f"{method}, {rows}")  # fmt: skip
-            axes.set_ylim(0, None)
-            axes.spines[["top", "right"]].set_visible(False)
-            axes.set_title(f"{kind} copy", fontsize=10)
-        panels[1, column].set_xlabel(label)
-    panels[0, 0].set_xscale("log")
-    sizes = list(of_rows[f"{METHODS[0]}/sampled/train"])
-    for axes in panels[:, 0]:
-        axes.set_ylabel("reconstruction error")
-    panels[1, 0].set_xticks(sizes, [str(n) for n in sizes])
-    panels[1, 0].minorticks_off()
-    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure = draw.new_figure(10.5, 4.0)
+    panels = figure.subplots(1, 2)
+    for axes, curves, label in zip(
+        panels, (of_rows, of_sources), ("training rows (K = 8)", "K (2000 rows)"), strict=True
+    ):
+        for line in LINES:
+            method, rows = line.rsplit(", ", 1)
+            points = curves[line]
+            mean, style = [float(np.mean(v)) for v in points.values()], "--" if rows == "train" else "-"
+            axes.plot(list(points), mean, color=COLOURS[method], ls=style, lw=1.4, marker="o", ms=3, label=line)
+        axes.set(ylim=(0, None), xlabel=label)
+        axes.spines[["top", "right"]].set_visible(False)
+    panels[0].set(xscale="log", ylabel="reconstruction error")
+    panels[0].set_xticks(SIZES, [str(n) for n in SIZES])
+    panels[0].minorticks_off()
+    handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=9, frameon=False)
     figure.suptitle("Reconstruction from K bits (NOCA) and from K real numbers (logistic PCA)", fontsize=11)
     return figure
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trials", type=int, default=6, help="trials against rows; half as many against K")
-    arguments = parser.parse_args()
     quiet_and_single_threaded()
-    begin, trials = time.process_time(), (arguments.trials, max(2, arguments.trials // 2))
-    of_rows, of_sources = by_rows(SIZES, trials[0]), by_sources(SOURCES, trials[1])
-    note = f"Mean ± sd of {trials[0]} and {trials[1]} trials (the paper: 50); {TEST_ROWS} new test rows in each."
+    begin = time.process_time()
+    of_rows, of_sources = by_rows(SIZES, TRIALS[0]), by_sources(SOURCES, TRIALS[1])
+    note = f"Mean ± sd of {TRIALS[0]} and {TRIALS[1]} trials (the paper: 50); {TEST_ROWS} new test rows in each."
     tables = [
-        table_of(of_rows, "Against training rows, K = 8: sampled copies (Figs. 9a, 10a)", "rows", "sampled", note),
-        table_of(of_sources, "Against K, 2000 rows: sampled copies (Figs. 9b, 10b)", "K", "sampled", ""),
-        table_of(of_rows, "Against training rows: rounded copies", "rows", "rounded", ""),
-        table_of(of_sources, "Against K: rounded copies", "K", "rounded", ""),
+        table_of(of_rows, "Against training rows, K = 8: sampled copies (Figs. 9a, 10a)", "rows", note),
+        table_of(of_sources, "Against K, 2000 rows: sampled copies (Figs. 9b, 10b)", "K"),
     ]
     tables[0].figures = [save(figure_of(of_rows, of_sources), "noca_reconstruction")]
-    meta = {"trials": f"{trials[0]}, {trials[1]}", "CPU seconds of the whole": f"{time.process_time() - begin:.0f}"}
+    meta = {"CPU seconds of the whole": f"{time.process_time() - begin:.0f}"}
     print(write_report("noca_reconstruction", "NOCA against logistic PCA: reconstruction", tables, meta, intro=INTRO))
 
 

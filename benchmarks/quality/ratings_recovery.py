@@ -1,6 +1,6 @@
 """Ratings, clicks and choices of known users and items: what each method finds, against the truth itself.
 
-    python -m benchmarks.quality.ratings_recovery [--parts ratings clicks choices] [--seeds 10] [--quick]
+    python -m benchmarks.quality.ratings_recovery
 
 Writes ``benchmarks/results/ratings_recovery.{md,json}``. 200 users and 60 items with two planted factors and biases. A
 fifth of the ratings (of clicks, of choices) are left out; their log-likelihood a pair under what a fit predicts, the
@@ -9,20 +9,18 @@ uncertainty of the users (and of what else the method is uncertain of) included,
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import custom_inference as ci
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks._report import Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded, spread
 from ppl_models import PMF, BilinearPMF, ChoicePMF, impressions, ratings
 
-FACTORS, USERS, ITEMS, NOISE = 2, 200, 60, 0.7
+SEEDS, FACTORS, USERS, ITEMS, NOISE = 6, 2, 200, 60, 0.7
 SHARE, CHOICES, SHOWN = 0.3, 20, 5
 COLUMNS = ("method", "held-out log-likelihood, less the truth's", "RMSE, noise at best", "90 % intervals", "CPU s")
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
@@ -31,18 +29,18 @@ INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()
 class Planted:
     """User and item factors and biases, and the pairs that are learned from and held out."""
 
-    def __init__(self, seed: int, users: int):
-        self.rng, self.users = np.random.default_rng(seed), users
-        self.user, self.item = (self.rng.normal(size=(size, FACTORS)) for size in (users, ITEMS))
-        self.bias = 0.5 * self.rng.normal(size=users)[:, None] + 0.5 * self.rng.normal(size=ITEMS)
-        pairs = np.argwhere(self.rng.random((users, ITEMS)) < SHARE)
+    def __init__(self, seed: int):
+        self.rng = np.random.default_rng(seed)
+        self.user, self.item = (self.rng.normal(size=(size, FACTORS)) for size in (USERS, ITEMS))
+        self.bias = 0.5 * self.rng.normal(size=USERS)[:, None] + 0.5 * self.rng.normal(size=ITEMS)
+        pairs = np.argwhere(self.rng.random((USERS, ITEMS)) < SHARE)
         held = self.rng.random(len(pairs)) < 0.2
         self.train, self.test = pairs[~held].T, pairs[held].T
 
     def known(self, value: Any) -> Any:
         """What is learned from, of the values of all pairs."""
         user, item = self.train
-        return ratings(user, item, value[user, item], num_users=self.users, num_items=ITEMS)
+        return ratings(user, item, value[user, item], num_users=USERS, num_items=ITEMS)
 
     def ratings(self) -> tuple[Any, Any]:
         """Means of all pairs, and ratings."""
@@ -97,7 +95,7 @@ def of_clicks(planted: Planted) -> dict[str, list[float]]:
     value = (planted.rng.random(chance.shape) < chance).astype(float)
     test, right = value[tuple(planted.test)], chance[tuple(planted.test)]
     known = planted.known(value)
-    model, found = BilinearPMF(num_components=FACTORS, num_users=planted.users, num_items=ITEMS), {}
+    model, found = BilinearPMF(num_components=FACTORS, num_users=USERS, num_items=ITEMS), {}
     for name, method in {"Gaussian bound": "gaussian", "messages, one pass after the other": "matchbox"}.items():
         fit, seconds = timed(lambda how=method: ci.fit(model, known, method=how, progress=False))
         guess = fit.predict(tuple(planted.test)).numpy()
@@ -112,14 +110,14 @@ def click_score(value: Any, chance: Any) -> float:
 
 def of_choices(planted: Planted) -> dict[str, list[float]]:
     rng, logit = planted.rng, 1.5 * planted.user @ planted.item.T
-    user = np.repeat(np.arange(planted.users), CHOICES)
+    user = np.repeat(np.arange(USERS), CHOICES)
     shown = np.argsort(rng.random((len(user), ITEMS)), 1)[:, :SHOWN]
     at = logit[user[:, None], shown]
     place = np.argmax(at + rng.gumbel(size=at.shape), 1)
     held = rng.random(len(user)) < 0.2
     picked = shown[np.arange(len(user)), place]
-    known = impressions(user[~held], shown[~held].tolist(), picked[~held], num_users=planted.users)
-    model = ChoicePMF.for_data(known, FACTORS, num_users=planted.users, num_items=ITEMS)
+    known = impressions(user[~held], shown[~held].tolist(), picked[~held], num_users=USERS)
+    model = ChoicePMF.for_data(known, FACTORS, num_users=USERS, num_items=ITEMS)
     fit, seconds = timed(lambda: ci.fit(model, known, progress=False))
     guess = fit.predict((user[held], shown[held])).numpy()
     truth = at[held] - np.logaddexp.reduce(at[held], 1, keepdims=True)
@@ -128,42 +126,32 @@ def of_choices(planted: Planted) -> dict[str, list[float]]:
     return {"Gaussian bound": [float(apart), seconds]}
 
 
-PARTS: dict[str, tuple[str, Callable[[Planted], dict[str, list[float]]], tuple[str, ...]]] = {
-    "ratings": ("Ratings: PMF", of_ratings, COLUMNS),
-    "clicks": ("Clicks: BilinearPMF", of_clicks, (*COLUMNS[:2], "CPU s")),
-    "choices": ("Choices: ChoicePMF", of_choices, (*COLUMNS[:2], "CPU s")),
+PARTS: dict[str, tuple[Callable[[Planted], dict[str, list[float]]], tuple[str, ...]]] = {
+    "Ratings: PMF": (of_ratings, COLUMNS),
+    "Clicks: BilinearPMF": (of_clicks, (*COLUMNS[:2], "CPU s")),
+    "Choices: ChoicePMF": (of_choices, (*COLUMNS[:2], "CPU s")),
 }
 
 
-def measured(part: str, seeds: int, users: int) -> Table:
-    title, run, columns = PARTS[part]
+def measured(title: str) -> Table:
+    run, columns = PARTS[title]
     found: dict[str, list[list[float]]] = {}
-    for seed in range(seeds):
-        for name, values in run(Planted(seed, users)).items():
+    for seed in range(SEEDS):
+        for name, values in run(Planted(seed)).items():
             found.setdefault(name, []).append(values)
-    note = f"min / median / max over {seeds} seeds."
-    table = Table(title, columns, note=f"{note} The noise is {NOISE:g}." if part == "ratings" else note)
+    table = Table(title, columns, note=f"min / median / max over {SEEDS} seeds.")
     for name, values in found.items():
         table.rows.append([name, *(spread(column, 3) for column in zip(*values, strict=True))])
         print(table.rows[-1], flush=True)
     return table
 
 
-def main(arguments: list[str] | None = None, folder: Path | None = None) -> None:
-    parser = argparse.ArgumentParser(description=INTRO)
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="the rest stays")
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--quick", action="store_true", help="one seed and few users")
-    options = parser.parse_args(arguments)
-    seeds, users = (1, 40) if options.quick else (options.seeds, USERS)
-    where = folder or (QUICK if options.quick else RESULTS)
-    for part in options.parts:
-        fresh = measured(part, seeds, users)
-        tables = read_tables("ratings_recovery", folder=where) | {fresh.title: fresh}
-        kept = [tables[title] for title, *_ in PARTS.values() if title in tables]
-        write_report("ratings_recovery", "Ratings with known truth", kept, intro=INTRO, folder=where)
+def main() -> None:
+    quiet_and_single_threaded()
+    tables = [measured(title) for title in PARTS]
+    tables[0].note += f" The noise is {NOISE:g}."
+    print(write_report("ratings_recovery", "Ratings with known truth", tables, intro=INTRO))
 
 
 if __name__ == "__main__":
-    quiet_and_single_threaded()
     main()

@@ -1,6 +1,6 @@
 """Time and memory of Bayesian matrix factorisation while the ratings grow.
 
-    python -m benchmarks.speed.ratings [--threads 1] [--quick]
+    python -m benchmarks.speed.ratings [--quick]
 
 Writes ``benchmarks/results/ratings_speed.{md,json}``. Generated ratings: up to 50 a user and 200 an item on average,
 drawn with 10 factors and noise of .8; 10 are fitted, by `ratings`, `fit` and `fit.predict`, in single precision.
@@ -45,55 +45,50 @@ def generated(number: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.nd
     return user, item, value, *sizes
 
 
-def measured(number: int, threads: int) -> dict[str, float]:
+def measured(number: int) -> dict[str, float]:
     """Seconds of reading, of the fit and of predictions; bytes at the peak; RMSE on a tenth left out."""
     data, small = generated(number), generated(10**4)
-    fits(small, threads, 1)
+    fits(small, 1)
     with Watch() as watch:
-        found = fits(data, threads, SWEEPS)
+        found = fits(data, SWEEPS)
     return {**found, "peak": watch.peak - watch.before}
 
 
-def fits(data: Any, threads: int, sweeps: int) -> dict[str, float]:
+def fits(data: Any, sweeps: int) -> dict[str, float]:
     user, item, value, users, items = data
     cut, few = len(user) // 10, slice(0, min(len(user) // 10, 10**5))
-    clocks, walls = [time.process_time()], [time.perf_counter()]
+    clocks = [time.process_time()]
 
     def lap() -> None:
         clocks.append(time.process_time())
-        walls.append(time.perf_counter())
 
     known = ratings(user[cut:], item[cut:], value[cut:], num_users=users, num_items=items)
     lap()
     model = PMF.for_data(known, FACTORS)
     settings: dict[str, Any] = {"dtype": torch.float32, "progress": False}
-    found = fit(model, known, sweeps=sweeps, tolerance=1e-12, draws=DRAWS, threads=threads, **settings)
+    found = fit(model, known, sweeps=sweeps, tolerance=1e-12, draws=DRAWS, threads=1, **settings)
     lap()
     mean = found.predict((user[few], item[few])).numpy()
     lap()
     spent = {"number": float(len(user)), "rmse": float(np.sqrt(np.mean((mean - value[few]) ** 2)))}
-    for name, times in (("cpu", clocks), ("wall", walls)):
-        spent |= {f"{name}_{part}": float(one) for part, one in zip(PARTS, np.diff(times), strict=True)}
-    return spent
+    return spent | {part: float(one) for part, one in zip(PARTS, np.diff(clocks), strict=True)}
 
 
-def in_a_process(number: int, threads: int) -> dict[str, float]:
-    arguments = "--measure", str(number), "--threads", str(threads)
-    return _processes.in_a_process(f"{number} ratings", "benchmarks.speed.ratings", *arguments, **_processes.HELD)
+def in_a_process(number: int) -> dict[str, float]:
+    command = "benchmarks.speed.ratings", "--measure", str(number)
+    return _processes.in_a_process(f"{number} ratings", *command, **_processes.HELD)
 
 
-def table(sizes: tuple[int, ...], threads: int) -> Table:
-    clock = "cpu" if threads == 1 else "wall"
-    unit = f"{'CPU' if threads == 1 else 'wall'} s"
-    columns = ["ratings", "users", "items", f"reading, {unit}", f"fit, {unit}", f"predicting 100,000, {unit}"]
+def table(sizes: tuple[int, ...]) -> Table:
+    columns = ["ratings", "users", "items", "reading, CPU s", "fit, CPU s", "predicting 100,000, CPU s"]
     columns += ["fit, us a rating", "MB at the peak", "bytes a rating", "RMSE"]
-    note = f"`fit` with {SWEEPS} sweeps of VB and {DRAWS} draws; {threads} thread(s). RMSE: on a tenth left out."
+    note = f"`fit` with {SWEEPS} sweeps of VB and {DRAWS} draws; one thread. RMSE: on a tenth left out."
     found = Table("Growth", columns, note=f"{note} The noise is {NOISE:g}.")
     for size in sizes:
-        one = in_a_process(size, threads)
-        seconds = [round(one[f"{clock}_{part}"], 3) for part in PARTS]
+        one = in_a_process(size)
+        seconds = [round(one[part], 3) for part in PARTS]
         number = int(one["number"])
-        rate, peak = 1e6 * one[f"{clock}_fit"] / (0.9 * number), one["peak"]
+        rate, peak = 1e6 * one["fit"] / (0.9 * number), one["peak"]
         cells = [f"{rate:.2f}", f"{peak / 2**20:.0f}", f"{peak / number:.0f}", f"{one['rmse']:.3f}"]
         found.rows.append([f"{number:,}", f"{size // 50:,}", f"{size // 200:,}", *seconds, *cells])
         print(found.rows[-1], flush=True)
@@ -102,18 +97,16 @@ def table(sizes: tuple[int, ...], threads: int) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--quick", action="store_true", help="few ratings: does it run?")
     parser.add_argument("--measure", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     quiet_and_single_threaded()
     if options.measure:
-        print(json.dumps(measured(options.measure, options.threads)))
+        print(json.dumps(measured(options.measure)))
         return
     sizes = (10**4, 10**5) if options.quick else SIZES
     folder = QUICK if options.quick else RESULTS
-    tables = [table(sizes, options.threads)]
-    print(write_report("ratings_speed", "Ratings: growth", tables, intro=INTRO, folder=folder))
+    print(write_report("ratings_speed", "Ratings: growth", [table(sizes)], intro=INTRO, folder=folder))
 
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()

@@ -1,12 +1,10 @@
-"""The benchmarks of counts and of labels: thinned data, their score, reports measured in parts."""
+"""The benchmarks of counts and of labels: thinned data and their score."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from benchmarks._report import Table
-from benchmarks.quality import counts as benchmark
 from benchmarks.quality._counts_data import counts, divergence, rank_one, score
 from benchmarks.quality.multi_label import Labelled, Split, line
 
@@ -37,14 +35,6 @@ def test_thinned_counts_are_those_of_the_protocol(real_data):
     assert train.shape == test.shape == (2240, 1000) and min(train.min(), test.min()) == 0
     assert (train.sum(), test.sum()) == (131588, 32580)
     assert score(rank_one(train), train, test) == pytest.approx(-4.433, abs=5e-4)
-
-
-def test_lines_not_measured_again_are_kept_in_their_order():
-    names, rest = [*benchmark.LINES], [None, None, 0.5, 1.0]
-    old = Table(benchmark.TITLE, benchmark.COLUMNS, [[name, 10, -4.0, *rest] for name in (names[0], names[2], "gone")])
-    new = Table(benchmark.TITLE, benchmark.COLUMNS, [[names[2], 20, -3.0, *rest]])
-    found = benchmark.merged(new, {benchmark.TITLE: old}, names)
-    assert found.rows == [[names[0], 10, -4.0, *rest], [names[2], 20, -3.0, *rest]]
 
 
 def test_hidden_labels_are_scored():
