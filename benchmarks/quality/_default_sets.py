@@ -17,9 +17,23 @@ from custom_inference import fit
 from custom_inference.checks.calibration.simulate import Problem
 from custom_inference.checks.model_choice.held import Folds, Scores, group_of, make_folds, score_held_out
 from custom_inference.core.isolation import isolated
+from custom_inference.core.local_inference import log_likelihood, scalable_bound
 from custom_inference.core.predictive import conditional_log_likelihood
 from custom_inference.documents.scores import held_out
-from ppl_models import HDP, IRM, MODELS, NMF, CovariateSBM, Data, DataWarning, Model, Relations, datasets
+from ppl_models import (
+    HDP,
+    IRM,
+    MODELS,
+    NMF,
+    CapacityError,
+    CovariateSBM,
+    Data,
+    DataWarning,
+    MethodError,
+    Model,
+    Relations,
+    datasets,
+)
 from ppl_models.core.model import Example
 
 ALL = {**MODELS, "irm": IRM}
@@ -28,6 +42,9 @@ ALL = {**MODELS, "irm": IRM}
 FOLDS, _COMPONENTS, _FEW, _ROWS = 3, 4, 2, 200
 #: Models of documents that are asked for what comes with a document, not for its words: the site.
 _RESPONSES = {"supervised_lda": "response", "discriminative_lda": "labels"}
+#: Models of documents without a Dirichlet to fold the words of one half in under: whole documents are scored.
+_WHOLE = ("ctm", "dirichlet_multinomial_regression", "multinomial_regression_lda", "random_effects_lda",
+          "replicated_softmax", "softmax_pca")  # fmt: skip
 #: A model's score of one fold by a method; None: by the default.
 Scorer = Callable[[int, str | None], Scores]
 
@@ -105,6 +122,8 @@ def scorer(name: str, model: Model, data: Data) -> Scorer:
         return partial(_score_entries, model, data)
     if isinstance(model, HDP):
         return partial(_score_half, model, data, folds.part)
+    if name in _WHOLE:
+        return partial(_score_documents, model, data, folds.part)
     if name in _RESPONSES:
         return partial(_score_responses, model, data, folds.part, _RESPONSES[name])
     return lambda fold, method: score_held_out(
@@ -116,6 +135,8 @@ def unit_of(name: str, model: Model) -> str:
     """What is scored."""
     if isinstance(model, NMF):
         return "entry"
+    if name in _WHOLE:
+        return "document"
     if name in _RESPONSES:
         return _RESPONSES[name].rstrip("s")
     units = {"rows": "row", "documents": "token", "graph": "pair of nodes", "ratings": "rating", "relations": "cell"}
@@ -146,6 +167,18 @@ def _score_half(model: HDP, data: Data, part: np.ndarray, fold: int, method: str
     alpha = found.params["concentration"] * found.params["topic_weight"]
     half = held_out(found, data.rows(inside), how="completion", alpha=alpha, floor=1e-12, seed=fold)
     return Scores(half.log_probability.double().numpy(), half.tokens.double().numpy(), "token")
+
+
+def _score_documents(model: Model, data: Data, part: np.ndarray, fold: int, method: str | None) -> Scores:
+    """log p(document | globals), or for every method the same bound of that."""
+    inside, outside = (torch.as_tensor(np.flatnonzero(chosen)) for chosen in (part == fold, part != fold))
+    found = fit(model, data.rows(outside), seed=fold, method=method, progress=False)
+    test = data.rows(inside)
+    try:
+        each = log_likelihood(found.model, found.globals, test, seed=fold)
+    except (MethodError, CapacityError):
+        each = log_likelihood(found.model, found.globals, test, bound=scalable_bound(found.model), seed=fold)
+    return Scores(each.detach().double().numpy(), np.ones(len(each)), "document")
 
 
 def _score_responses(model: Model, data: Data, part: np.ndarray, site: str, fold: int, method: str | None) -> Scores:
