@@ -64,7 +64,7 @@ class MixtureOfBernoullis(Mixture, ComponentModel):
     x: (N, D), observed.
 
     With the flat default priors EM gives maximum likelihood, under which a feature that no row of a class shows has
-    probability 0 there; ``model.with_priors(probability=dist.Beta(1.1, 1.1))`` keeps off the edges.
+    probability 0 there; posterior means, as variational Bayes (the default of ``fit``) gives them, keep off the edges.
     """
 
     likelihood: ClassVar[Any] = Bernoulli()
@@ -161,8 +161,9 @@ class MixtureOfCategoricals(ResponseModel, Mixture):
     assignment: q (N, K), one-hot.
     x: (N, R), observed, whole numbers 0..C_r - 1; NaN for missing responses, which drop out of the product.
 
-    With the flat default priors EM gives maximum likelihood; ``with_priors(response=dist.Dirichlet(...))`` keeps off
-    the edges. A concentration below 1 adds to the counts (the mode in the softmax basis).
+    With the flat default priors EM gives maximum likelihood; the posterior means of variational Bayes (the default of
+    ``fit``), or EM under ``with_priors(response=dist.Dirichlet(...))``, keep off the edges. A
+    concentration below 1 adds to the counts (the mode in the softmax basis).
     """
 
     sites: ClassVar[Mapping[str, Site]] = {**Mixture.sites, **ResponseModel.sites}

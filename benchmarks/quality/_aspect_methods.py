@@ -100,7 +100,8 @@ def best_aspects(x: np.ndarray, k: int, seeds: int) -> Aspects:
 
 
 def mixture(x: np.ndarray, k: int, seed: int = 0) -> Fit:
-    return fit(MixtureOfBernoullis(num_components=k, num_features=x.shape[1]), x, seed=seed, progress=False)
+    model = MixtureOfBernoullis(num_components=k, num_features=x.shape[1])
+    return fit(model, x, seed=seed, method="em", progress=False)
 
 
 def logistic_pca(x: np.ndarray, k: int, seed: int = 0) -> Fit:

@@ -71,9 +71,6 @@ FAMILIES = [
 ]
 
 
-TITLE = "Robustness: random patterns, one thing changed at a time"
-
-
 def _line(family: Family, num_draws: int) -> list[object]:
     found, ideal, above, seconds = [], [], [], []
     for seed in range(num_draws):
@@ -95,7 +92,7 @@ def table(num_draws: int) -> Table:
     """(f) robustness: one thing is changed at a time."""
     lines = [_line(family, num_draws) for family in FAMILIES]
     return Table(
-        TITLE,
+        "Robustness: random patterns, one thing changed at a time",
         ["problem", "missed", "log-lik minus that of EM from the truth", "found x draws", "EM from the truth", "CPU s"],
         lines,
         note=(

@@ -1,6 +1,6 @@
-"""Does CVQ find the bars? The default fit, its families and starts, and other programs on the same images.
+"""Does CVQ find the bars? The default fit, its families and starts.
 
-    python -m benchmarks.quality.cvq_bars [--seeds 20] [--only SECTION ...] [--tvo DIR] [--prosper DIR] [--python EXE]
+    python -m benchmarks.quality.cvq_bars
 
 Writes ``benchmarks/results/cvq_bars.{md,json}`` and the figure ``cvq_images.png``. A bar counts as found where the
 cosine between its weights and the true ones, matched one-to-one, is above .95. Log-likelihoods are exact sums over all
@@ -10,7 +10,6 @@ every draw has its own reference: the default method's EM started at the true pa
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks._report import RESULTS, Table, write_report
 from benchmarks.quality._common import counts, cpu_seconds, quiet_and_single_threaded, spread
 from benchmarks.speed._peers import Peer
 from custom_inference import EM, Search, VariationalEM, fit, recovered
@@ -31,9 +30,8 @@ from ppl_models.datasets import Generated, bars, mixed_images
 
 Params = dict[str, Tensor]
 Method = Callable[["Problem", int], Params]
-DEFAULT, FAMILIES, LARGER = "Default fit", "Families and starts", "More bars"
-PEERS, IMAGES = "Other programs, same images, same machine", "Image separation"
-SECTIONS = {"default": DEFAULT, "families": FAMILIES, "larger": LARGER, "peers": PEERS, "images": IMAGES}
+#: Draws of images for the default fit, and of those for the families and starts; draws of more bars.
+DRAWS, FEW, LARGER = 6, 3, 1
 #: Bars problems by name: pixels a side, standard deviation of the noise.
 PROBLEMS = {"8x8, sigma .5": (8, 0.5), "8x8, sigma 1": (8, 1.0), "5x5, sigma .5": (5, 0.5)}
 HERE = Path(__file__).parent
@@ -93,10 +91,10 @@ class Scores:
     seconds: list[float]
 
     @classmethod
-    def of(cls, references: Sequence[Reference], method: Callable[[Reference, int], tuple[Params, float]]) -> Scores:
+    def of(cls, references: Sequence[Reference], method: Method) -> Scores:
         scores = cls([], [], [], [], [])
         for seed, reference in enumerate(references):
-            params, seconds = method(reference, seed)
+            params, seconds = cpu_seconds(lambda r=reference, s=seed: method(r.problem, s))
             value = reference.problem.exact(params)
             scores.found.append(reference.problem.found(params))
             scores.likelihood.append(value)
@@ -130,31 +128,26 @@ class Reference:
         return [cls(p, p.exact(p.truth), p.exact(best), p.found(best)) for p, best in drawn]
 
 
-def timed(method: Method) -> Callable[[Reference, int], tuple[Params, float]]:
-    return lambda reference, seed: cpu_seconds(lambda: method(reference.problem, seed))
-
-
 def default_table(references: dict[str, list[Reference]]) -> Table:
-    number = len(next(iter(references.values())))
     table = Table(
-        DEFAULT,
+        "Default fit",
         ["problem", *COLUMNS, "truth, mean", "EM from the truth finds"],
         note=(
-            f"`fit(CVQ(...), x, seed=s)`, N = 2000, pi = 1 / side, amplitude 1; {number} draws of images, seed s on "
+            f"`fit(CVQ(...), x, seed=s)`, N = 2000, pi = 1 / side, amplitude 1; {DRAWS} draws of images, seed s on "
             "draw s; min / median / max. Where EM from the truth misses a bar too, the optimum itself lies at a cosine "
             "below .95 from it."
         ),
     )
     for name, draws in references.items():
         of = 2 * PROBLEMS[name][0]
-        scores = Scores.of(draws, timed(default))
+        scores = Scores.of(draws, default)
         ideal = counts([r.best_found for r in draws], of)
         table.rows.append([name, *scores.line(of), float(np.mean([r.truth for r in draws])), ideal])
         print(*table.rows[-1], flush=True)
     return table
 
 
-def families_table(references: dict[str, list[Reference]], number: int) -> Table:
+def families_table(references: dict[str, list[Reference]]) -> Table:
     plain = Search(informed=False, restarts=1)
     methods = {
         "mean field, default search": VariationalEM(guide="mean_field"),
@@ -163,10 +156,10 @@ def families_table(references: dict[str, list[Reference]], number: int) -> Table
         "mean field, best of 6 random starts": VariationalEM(guide="mean_field", search=Search(informed=False)),
     }
     table = Table(
-        FAMILIES,
+        "Families and starts",
         ["problem", "method", *COLUMNS],
         note=(
-            f"First {number} draws. The default is mean field for 16 bars, exact EM for 10. Random starts settle for "
+            f"First {FEW} draws. The default is mean field for 16 bars, exact EM for 10. Random starts settle for "
             "10 iterations before they are compared."
         ),
     )
@@ -174,21 +167,21 @@ def families_table(references: dict[str, list[Reference]], number: int) -> Table
         of = 2 * PROBLEMS[name][0]
         chosen = {"exact EM, default search": EM(), **methods} if of <= 10 else methods
         for label, settings in chosen.items():
-            table.rows.append([name, label, *Scores.of(draws[:number], timed(_fitted(settings))).line(of)])
+            table.rows.append([name, label, *Scores.of(draws[:FEW], _fitted(settings)).line(of)])
             print(*table.rows[-1], flush=True)
     return table
 
 
-def larger_table(number: int) -> Table:
+def larger_table() -> Table:
     table = Table(
-        LARGER,
+        "More bars",
         ["problem", "N", "family", "found x runs", "own bound minus that of EM from the truth", "CPU s"],
         note="Beyond exact sums; the bound is the family's own, at the fit and where its EM from the truth ends.",
     )
     for side, scale, rows in ((12, 0.5, 2000), (12, 1.0, 3000), (16, 0.5, 3000)):
         for family in ("mean_field", "truncated"):
             found, above, seconds = [], [], []
-            for seed in range(number):
+            for seed in range(LARGER):
                 problem, settings = Problem.draw(side, scale, seed, rows), VariationalEM(guide=family)
                 result, cpu = cpu_seconds(
                     lambda p=problem, s=settings, k=seed: s.fit(p.model, p.x, seed=k, progress=False)
@@ -204,33 +197,10 @@ def larger_table(number: int) -> Table:
 
 
 def peer_of(option: str, sources: int) -> Peer:
-    """A program for so many sources: "tvo" or "prosper", with the settings of its own bars tests."""
-    extra = ("--epochs", "80") if option == "tvo" else ("--steps", "100")
+    """A program for so many sources, with the settings of its own bars test."""
     names = {"source_prior": "prior", "weight": "weight", "scale": "scale"}
     driver = str(HERE / f"_peer_bsc_{option}.py")
-    return Peer(option, driver, option, ("--sources", str(sources), *extra), names, "float64")
-
-
-def peers_table(references: dict[str, list[Reference]], number: int, programs: dict[str, Path], python: str) -> Table:
-    table = Table(
-        PEERS,
-        ["problem", "program", *COLUMNS],
-        note=(
-            f"Each on the first {number} draws, one thread, CPU seconds of the training alone. tvo's BSC: evolutionary "
-            "truncated posteriors, S = 32, 80 epochs; ProSper's BSC_ET: H' = 8, gamma = 5, annealed from T = 5 over "
-            "100 iterations, one prior for all sources; settings of their own bars tests."
-        ),
-    )
-    for name, draws in references.items():
-        of = 2 * PROBLEMS[name][0]
-        table.rows.append([name, "CVQ, default fit", *Scores.of(draws[:number], timed(default)).line(of)])
-        print(*table.rows[-1], flush=True)
-        for option, checkout in programs.items():
-            peer = peer_of(option, of)
-            run = lambda r, s, p=peer, c=checkout: tuple(p.run(c, python, r.problem.x, s))  # noqa: E731
-            table.rows.append([name, option, *Scores.of(draws[:number], run).line(of)])
-            print(*table.rows[-1], flush=True)
-    return table
+    return Peer(option, driver, option, ("--sources", str(sources), "--steps", "100"), names, "float64")
 
 
 def images_table() -> Table:
@@ -242,7 +212,7 @@ def images_table() -> Table:
     _draw_images(generated, result.params["weight"][matched.order], result.transform()[:, matched.order])
     agreement = float(((result.transform()[:, matched.order] > 0.5) == (generated.truth["source"] > 0)).double().mean())
     return Table(
-        IMAGES,
+        "Image separation",
         ["pictures", "rows", "smallest cosine", "codes recovered", "sigma (true .5)", "CPU s"],
         [[6, 400, float(matched.similarity.min()), agreement, float(result.params["scale"]), seconds]],
         note="`datasets.mixed_images`: six drawings of 24x24 pixels, pi = .4, noise sigma = .5; the default fit.",
@@ -270,37 +240,11 @@ def _draw_images(generated: Generated, found: Tensor, codes: Tensor) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=20, help="draws for the default fit; the others use fewer")
-    parser.add_argument("--quick", action="store_true", help="two draws of everything, to try the script out")
-    parser.add_argument("--only", nargs="+", choices=SECTIONS, help="measure these again, keep the others")
-    parser.add_argument("--tvo", type=Path, help="checkout of github tvlearn/tvo")
-    parser.add_argument("--prosper", type=Path, help="checkout of github ml-uol/prosper")
-    parser.add_argument("--python", default="python", help="an environment that the peers run in")
-    arguments = parser.parse_args()
     quiet_and_single_threaded()
     torch.set_default_dtype(torch.float64)
-    seeds = 2 if arguments.quick else arguments.seeds
-    few = min(seeds, 5)
-    programs = {k: v for k in ("tvo", "prosper") if (v := getattr(arguments, k)) is not None}
-    chosen = arguments.only or [key for key in SECTIONS if key != "peers" or programs]
-    drawn = seeds if "default" in chosen else few
-    needed = {"default", "families", "peers"} & set(chosen)
-    references = {k: Reference.draws(*p, drawn) for k, p in PROBLEMS.items()} if needed else {}
-    sections: dict[str, Callable[[], Table]] = {
-        "default": lambda: default_table(references),
-        "families": lambda: families_table(references, few),
-        "larger": lambda: larger_table(min(seeds, 3)),
-        "peers": lambda: peers_table(references, min(seeds, 3), programs, arguments.python),
-        "images": images_table,
-    }
-    name = "cvq_bars_quick" if arguments.quick else "cvq_bars"
-    done = read_tables(name)
-    for key in chosen:
-        done[SECTIONS[key]] = sections[key]()
-        tables = [done[title] for title in SECTIONS.values() if title in done]
-        path = write_report(name, "CVQ: bars and mixed images", tables, {"seeds": seeds}, intro=INTRO)
-        print(SECTIONS[key], "->", path, flush=True)
+    references = {name: Reference.draws(*problem, DRAWS) for name, problem in PROBLEMS.items()}
+    tables = [default_table(references), families_table(references), larger_table(), images_table()]
+    print(write_report("cvq_bars", "CVQ: bars and mixed images", tables, intro=INTRO))
 
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()

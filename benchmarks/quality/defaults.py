@@ -3,104 +3,167 @@
     python -m benchmarks.quality.defaults [--models NAME ...] [--quick]
 
 Writes ``benchmarks/results/defaults.{md,json}``; rows of models that are not run keep what the report had of them. One
-thread; CPU seconds of the fit and its score.
+thread; CPU seconds of all fits and scores.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+import signal
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
+import numpy as np
 import torch
 
 import custom_inference as ci
+from benchmarks._freshness import digest
 from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
-from custom_inference.checks.model_choice.held import make_folds, score_held_out
-from ppl_models import IRM, MODELS, Data, Model, PPLError, datasets
+from benchmarks.quality._default_sets import ALL, FOLDS, Scorer, data_sets, scorer, unit_of
+from benchmarks.stale import ENGINES
+from custom_inference.checks.model_choice.held import Scores, ratio_error
+from custom_inference.core.registry import engines_of
+from custom_inference.methods import default_method, resolve_method
+from ppl_models import Model, PPLError
 
-TITLE = "The default beside the best method of each model"
-COLUMNS = ["model", "data", "score of a", "best method", "its score", "default's", "short by, %", "CPU s", "others' s"]
+MODELS_TITLE, SETS_TITLE = "Models", "Data sets"
+MODEL_COLUMNS = ["model", "default", "short by, %", "error, %", "sets short beyond two errors", "best on each set"]
+SET_COLUMNS = ["model", "data", "score of a", "default", "its score", "scores of others", "best", "short by, %",
+               "error, %", "CPU s", "others' CPU s", "without a score", ENGINES]  # fmt: skip
 #: Methods that are no rivals: sums over all states and draws of all sites, for reference, and general guides.
-_LEFT_OUT = ("default", "exact", "nuts", "mean_field", "amortized", "gaussian")
-#: Parts of the items, of which one is held out; components; the percentage that is no matter.
-_PARTS, _COMPONENTS, _WITHIN = 5, 4, 1.0
-ALL = {**MODELS, "irm": IRM}
+_LEFT_OUT = {"default", "exact", "nuts", "svi", "amortized"}
+#: General guides too, where a model has no closed-form steps by this name.
+_GENERAL = ("mean_field", "gaussian")
+#: CPU seconds of one method on one data set; the percentage that is no matter.
+_SECONDS, _WITHIN = 10.0, 1.0
 
 
-def data_sets(name: str) -> Iterator[tuple[str, Callable[[], tuple[Model, Data]]]]:
-    """Three sets for a model: of generators for its kind of data, or its example in three divisions of its items."""
-    example = ALL[name].example()
-    beside = example.model.other_sites or getattr(example.model, "covariates", None) is not None
-    made = [] if beside else _GENERATED.get("graph" if example.model.is_graph else example.model.data_kind, [])
-    for title, generate in made:
-        yield title, partial(_of_generator, ALL[name], generate)
-    for number in range(3 - len(made)):
-        yield f"example, division {number}", lambda: (example.model, example.data)
+class Found(NamedTuple):
+    """Scores of every fold by a method, and the CPU seconds; or why there are none."""
+
+    scores: list[Scores]
+    seconds: float
+    refusal: str = ""
+
+    @property
+    def mean(self) -> float:
+        """The score of a unit over all folds."""
+        return mean(self.scores)
 
 
-def _of_generator(kind: type[Model], generate: Callable[[], Any]) -> tuple[Model, Data]:
-    generated = generate()
-    model = kind.for_data(generated.data, _COMPONENTS)  # pyright: ignore[reportAttributeAccessIssue]
-    return model, generated.data
+def mean(scores: Sequence[Scores]) -> float:
+    return float(sum(one.value.sum() for one in scores) / sum(one.weight.sum() for one in scores))
 
 
-_GENERATED: dict[str, list[tuple[str, Callable[[], Any]]]] = {
-    "binary": [
-        ("images of patterns", partial(datasets.image_patterns, 400, seed=0)),
-        ("images of aspects", partial(datasets.aspect_images, 400, seed=0)),
-        ("admixture", partial(datasets.admixture, 200, 100, seed=0)),
-    ],
-    "documents": [(f"topics {seed}", partial(datasets.topic_corpus, 150, 500, seed=seed)) for seed in range(3)],
-    "graph": [
-        ("karate club", datasets.karate),
-        ("ring of blocks", datasets.ring_graph),
-        ("hierarchy of blocks", datasets.hierarchy_graph),
-    ],
-}
+def default_of(model: Model) -> str:
+    """The name of the method that fits by default."""
+    default = default_method(model, None)
+    names = (name for name in ci.methods_for(model) if name != "default")
+    return next(name for name in names if resolve_method(name, model=model) == default)
 
 
 def rivals(model: Model) -> list[str]:
-    """The methods that the default is put beside."""
-    return [name for name in ci.methods_for(model) if name not in _LEFT_OUT and not name.startswith("svi")]
+    """The methods that the default is put beside: other than it, and fast."""
+    general = {name for name in _GENERAL if name not in engines_of(model)}
+    others = [name for name in ci.methods_for(model) if name not in _LEFT_OUT | general and name[:4] != "svi_"]
+    default = default_method(model, None)
+    return [name for name in others if resolve_method(name, model=model) != default]
+
+
+def run(score: Scorer, method: str | None) -> Found:
+    """Score all folds by a method, within the CPU seconds that one has."""
+
+    def stop(*_: Any) -> NoReturn:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGPROF, stop)
+    signal.setitimer(signal.ITIMER_PROF, _SECONDS)
+    try:
+        return Found(*cpu_seconds(lambda: [score(fold, method) for fold in range(FOLDS)]))
+    except PPLError as error:
+        return Found([], 0.0, str(error).partition("\n")[0])
+    except TimeoutError:
+        return Found([], _SECONDS, f"more than {_SECONDS:g} CPU s")
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
+
+
+def compare(found: Mapping[str, Found]) -> tuple[float, float]:
+    """What the first method, the default, is short of the best one by, in percent, and the standard error of that.
+
+    The best of a fold is the one that does best on the others: the largest of several noisy scores is too large.
+    """
+    default = next(iter(found.values())).scores
+    gap, value, weight = [], [], []
+    for fold, own in enumerate(default):
+        others = {name: [*one.scores[:fold], *one.scores[fold + 1 :]] for name, one in found.items()}
+        best = found[max(others, key=lambda name: mean(others[name]))].scores[fold]
+        gap.append(best.value - own.value)
+        value.append(best.value)
+        weight.append(own.weight)
+    difference, weights = np.concatenate(gap), np.concatenate(weight)
+    size = abs(np.concatenate(value).sum() / weights.sum())
+    return 100 * difference.sum() / weights.sum() / size, 100 * ratio_error(difference, weights) / size
 
 
 def measure(name: str, *, sets: int = 3) -> Iterator[list[Any]]:
     """The rows of a model; of a set that cannot be scored, why."""
-    for number, (title, make) in enumerate([*data_sets(name)][:sets]):
+    code = f"{ALL[name].__name__} {digest(ALL[name].__name__)}"
+    for title, make in [*data_sets(name)][:sets]:
         try:
             model, x = make()
             data = model.prepare(x, dtype=torch.float64)
-            folds = make_folds(model, data, _PARTS, number)._replace(number=1)
-            score = partial(score_held_out, model, data, folds, seed=0, progress=False)
-            default, seconds = cpu_seconds(score)
+            score = scorer(name, model, data)
         except PPLError as error:
-            yield [name, title, "", str(error).partition("\n")[0], None, None, None, None, None]
+            yield [name, title, *[None] * (len(SET_COLUMNS) - 4), str(error).partition("\n")[0], code]
             continue
-        best, highest, spent = "default", default.mean, 0.0
-        for method in rivals(model):
-            try:
-                found, own = cpu_seconds(partial(score, method=method))
-            except PPLError:  # it does not take these data
-                continue
-            spent += own
-            best, highest = (method, found.mean) if found.mean > highest else (best, highest)
-        short = 100 * (highest - default.mean) / abs(highest)
-        yield [name, title, default.unit, best, highest, default.mean, short, seconds, spent]
+        found = {default_of(model): run(score, None)}
+        found |= {method: run(score, method) for method in rivals(model)}
+        yield [*_row(name, title, unit_of(name, model), found), code]
 
 
-def summarise(rows: Sequence[Sequence[Any]]) -> str:
-    """How many models fall short by no more than 1 % on every set, and which others do."""
-    shortest: dict[str, float] = {}
-    for name, *_, short, _, _ in rows:
-        if short is not None:
-            shortest[name] = max(shortest.get(name, 0.0), short)
-    others = [name for name, short in shortest.items() if short > _WITHIN]
-    found = f"Within {_WITHIN:g} %: {len(shortest) - len(others)} of {len(shortest)}"
-    return f"{found}; not {', '.join(others)}." if others else f"{found}."
+def _row(name: str, title: str, unit: str, every: Mapping[str, Found]) -> list[Any]:
+    default = next(iter(every))
+    found = {method: one for method, one in every.items() if one.scores}
+    without = "; ".join(f"{method}: {one.refusal}" for method, one in every.items() if one.refusal)
+    if default not in found:
+        return [name, title, unit, default, *[None] * (len(SET_COLUMNS) - 6), without]
+    others = ", ".join(f"{method} {one.mean:.4f}" for method, one in found.items() if method != default)
+    best = max(found, key=lambda method: found[method].mean)
+    spent = sum(one.seconds for method, one in every.items() if method != default)
+    short, error = compare(found)
+    return [name, title, unit, default, found[default].mean, others, best, short, error, every[default].seconds, spent,
+            without]  # fmt: skip
+
+
+def by_model(rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """A row for every model: the mean of its sets, the furthest behind first."""
+    found = []
+    for name in dict.fromkeys(row[0] for row in rows):
+        own = [dict(zip(SET_COLUMNS, row, strict=True)) for row in rows if row[0] == name]
+        short, error = (np.array([row[column] for row in own if row[column] is not None], dtype=float)
+                        for column in ("short by, %", "error, %"))  # fmt: skip
+        if not len(short):
+            found.append([name, own[0]["default"], None, None, None, own[0]["without a score"]])
+            continue
+        beyond = int((short - 2 * error > _WITHIN).sum())
+        best = ", ".join(str(row["best"]) for row in own if row["best"])
+        both = float(short.mean()), float(np.sqrt((error**2).sum()) / len(error))
+        found.append([name, own[0]["default"], *both, f"{beyond} of {len(short)}", best])
+    return sorted(found, key=lambda row: np.inf if row[2] is None else -row[2])
+
+
+def summarise(models: Sequence[Sequence[Any]]) -> str:
+    """How many models fall short by no more than 1 %, and which others do."""
+    scored = [row for row in models if row[2] is not None]
+    others = [f"{row[0]} ({row[2]:.1f} ± {row[3]:.1f})" for row in scored if row[2] > _WITHIN]
+    found = f"Within {_WITHIN:g} %: {len(scored) - len(others)} of {len(scored)}"
+    found = f"{found}; not {', '.join(others)}." if others else f"{found}."
+    unscored = [row[0] for row in models if row[2] is None]
+    return f"{found} Without a score: {', '.join(unscored)}." if unscored else found
 
 
 def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> None:
@@ -110,22 +173,37 @@ def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> 
     given = parser.parse_args(arguments)
     quiet_and_single_threaded()
     results = QUICK if given.quick and results == RESULTS else results
-    kept = read_tables("defaults", folder=results).get(TITLE)
+    kept = read_tables("defaults", folder=results).get(SETS_TITLE)
     rows = {name: [row for row in (kept.rows if kept else []) if row[0] == name] for name in ALL}
     for name in given.models:
         rows[name] = [*measure(name, sets=1 if given.quick else 3)]
         for row in rows[name]:
             print(*row, sep=" | ", flush=True)
         every = [row for part in rows.values() for row in part]
-        table = Table(TITLE, COLUMNS, every, note=NOTE + summarise(every))
-        write_report("defaults", "Defaults", [table], folder=results)
+        models = by_model(every)
+        tables = [
+            Table(MODELS_TITLE, MODEL_COLUMNS, models, note=summarise(models)),
+            Table(SETS_TITLE, SET_COLUMNS, every, note=NOTE),
+        ]
+        write_report("defaults", "The default beside the other methods of each model", tables, intro=INTRO,
+                     folder=results)  # fmt: skip
 
 
+INTRO = (
+    f"Each of {FOLDS} parts of the rows, ratings, cells or pairs of nodes is scored by log p given a fit to the "
+    "others; of documents the words of one half given the other, of supervised LDA the response and of "
+    "discriminative LDA the class given the words. Every method by its defaults; sums over all states, NUTS and "
+    "general guides by SVI are left out. Short by: the score of the best method minus that of the default, in "
+    "percent of the size of the best. The best method of a part is the one that does best on the other parts, "
+    "since the best of several by the same data that are scored would look better than it is; it may be the "
+    "default, or do worse than that. Error: the standard error of the difference, items being paired; of means "
+    "over sets, sets being independent. It knows nothing of other draws of the data that are fitted."
+)
 NOTE = (
-    "A fifth of the rows, ratings, or pairs of nodes is held out, and scored by log p given the fitted globals; of "
-    "documents the words of one half given the other. Every method by its defaults with seed 0; sums over all states, "
-    "NUTS and general guides by SVI are left out. Short by: the best score minus the default's, in percent of the "
-    "size of the best. "
+    "Generated data of the model's kind, or the model's example, and 200 rows (of graphs three times as many "
+    "nodes) drawn from its program at the globals of that. Best: of all parts together. Percentages of log "
+    f"densities depend on the units of the data. A method has {_SECONDS:g} CPU seconds for a set; without a score "
+    "are those that take longer, and those that refuse the model or the data, with the reason."
 )
 
 

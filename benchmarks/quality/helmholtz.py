@@ -1,15 +1,14 @@
 """Helmholtz machines: the 4 x 4 bars of Dayan et al. (1995), other nets, and topic words.
 
-    python -m benchmarks.quality.helmholtz [--data DIR] [--parts bars others words]
+    python -m benchmarks.quality.helmholtz [--data DIR]
 
-Writes ``benchmarks/results/helmholtz.{md,json}`` and figures; parts that are not measured keep what the report had of
-them. One thread; CPU seconds of the fit alone.
+Writes ``benchmarks/results/helmholtz.{md,json}`` and figures. One thread; CPU seconds of the fit alone.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,13 +20,13 @@ import torch
 from matplotlib import pyplot as plt
 
 import custom_inference as ci
-from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks._report import RESULTS, Table, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from ppl_models import HelmholtzMachine
 
 Array = np.ndarray
-#: Rows of a sample, and seeds of the default.
-_SAMPLE, _SEEDS = 20_000, 10
+#: Rows of a sample; seeds of the default, and of everything else.
+_SAMPLE, _SEEDS, _FEW = 20_000, 5, 2
 #: Steps of the methods with a recognition network.
 _STEPS = 6000
 
@@ -60,7 +59,7 @@ def part_bars() -> Table:
         "Orientation 1/2, each of four bars on with probability 1/2, all on excluded: entropy 3.3550. KL from "
         "this distribution to the machine, exact, by the 2^9 states of the hidden layers. A network built by hand has "
         f".056. The default: {_SEEDS} seeds, from the distribution itself (30 rows, priors Normal(0, 500)) and from "
-        f"{_SAMPLE:,} rows. Methods with a recognition network: three seeds, 5,000 rows, {_STEPS:,} steps of 100 rows; "
+        f"{_SAMPLE:,} rows. Methods with a recognition network: {_FEW} seeds, 5,000 rows, {_STEPS:,} steps of 100; "
         "wake-sleep as on the slides takes plain steps at the rate .3."))  # fmt: skip
     every = bars()
     different, share = shares(every)
@@ -77,12 +76,10 @@ def part_bars() -> Table:
         ("default (exact sums)", "itself", _SEEDS, lambda s: ci.fit(flat((1, 8, 16)), every, seed=s, progress=False)),
         ("default (exact sums)", "20,000 rows", _SEEDS,
          lambda s: ci.fit(model, sampled(s, _SAMPLE), seed=s, progress=False)),
-        ("wake-sleep of the slides", "5,000 rows", 3,
+        ("wake-sleep of the slides", "5,000 rows", _FEW,
          partial(learned, "wake_sleep", optimizer="sgd", learning_rate=0.3)),
-        ("wake-sleep, Adam", "5,000 rows", 3, partial(learned, "wake_sleep")),
-        ("reweighted wake-sleep", "5,000 rows", 3, partial(learned, "reweighted_wake_sleep")),
-        ("importance weighted (VIMCO)", "5,000 rows", 3, partial(learned, "importance_weighted")),
-        ("REINFORCE", "5,000 rows", 3, partial(learned, "reinforce")),
+        ("reweighted wake-sleep", "5,000 rows", _FEW, partial(learned, "reweighted_wake_sleep")),
+        ("importance weighted (VIMCO)", "5,000 rows", _FEW, partial(learned, "importance_weighted")),
     ]  # fmt: skip
     for name, data, seeds, way in ways:
         found = [cpu_seconds(partial(way, seed)) for seed in range(seeds)]
@@ -117,17 +114,17 @@ def draw_fantasies(fit: ci.Fit) -> None:
 def part_others() -> Table:
     """Other nets, by the default."""
     table = Table("Other nets, by the default", ["problem", "network", "KL", "most", "the truth's own", "CPU s"], note=(
-        "KL from the empirical distribution of the rows to the machine, means of three seeds. Teachers: machines with "
+        f"KL from the empirical distribution of the rows to the machine, means of {_FEW} seeds. Teachers: machines of "
         "weights from N(0, 2^2), 2,000 rows drawn from each. Noise: every pixel of a sample of 2,000 bars flipped with "
         "probability .02; the truth is the distribution that made the rows."))  # fmt: skip
     rng = np.random.default_rng(0)
     cases: list[tuple[str, tuple[int, ...], list[Array], list[float]]] = []
-    cases.append(("3 x 3 bars", (1, 6, 9), [bars(3)] * 3, [0.0] * 3))
+    cases.append(("3 x 3 bars", (1, 6, 9), [bars(3)] * _FEW, [0.0] * _FEW))
     for layers in ((2, 5, 12), (2, 3, 4, 10)):
-        rows, own = zip(*(teacher(layers, seed) for seed in range(3)), strict=True)
+        rows, own = zip(*(teacher(layers, seed) for seed in range(_FEW)), strict=True)
         cases.append(("random teacher", layers, list(rows), list(own)))
     every, noisy, own = bars(), [], []
-    for _ in range(3):
+    for _ in range(_FEW):
         chosen = every[rng.integers(len(every), size=2000)]
         rows = np.abs(chosen - (rng.random(chosen.shape) < 0.02))
         different, share = shares(rows)
@@ -136,7 +133,6 @@ def part_others() -> Table:
         noisy.append(rows)
         own.append(float((share * (np.log(share) - log_p)).sum()))
     cases.append(("4 x 4 bars with noise", (1, 8, 16), noisy, own))
-    cases.append(("4 x 4 bars with noise", (2, 8, 16), noisy, own))
     for name, layers, data, truth in cases:
         found = []
         for seed, rows in enumerate(data):
@@ -165,14 +161,14 @@ def part_words(folder: Path) -> Table:
     """Words of the hidden units of a machine on documents."""
     columns = ["hidden unit", "on", "terms, on and off", "groups", "words", "words without it"]
     table = Table("Topic words of newsgroups", columns, note=(
-        "Four newsgroups, training documents by date, the 300 most frequent terms of at least three letters that are "
-        "no stop words, which of them a document has; 1-12-300 by exact sums. On: the share of the documents; terms: "
+        "Four newsgroups, training documents by date, the 200 most frequent terms of at least three letters that are "
+        "no stop words, which of them a document has; 1-8-200 by exact sums. On: the share of the documents; terms: "
         "how many a document has then, and otherwise; groups: in which the unit is on most and least often, and how "
         "often. Words: those whose share of the documents is larger by most where the unit is on than without it, "
-        "and the reverse. A unit is no topic: all twelve together describe a document, and one that tells long "
+        "and the reverse. A unit is no topic: all eight together describe a document, and one that tells long "
         "documents from short ones has the words of no subject."))  # fmt: skip
-    x, names, group, titles = frequent_terms(folder, 300)
-    fit, seconds = cpu_seconds(lambda: ci.fit(HelmholtzMachine(layers=(1, 12, 300)), x, progress=False))
+    x, names, group, titles = frequent_terms(folder, 200)
+    fit, seconds = cpu_seconds(lambda: ci.fit(HelmholtzMachine(layers=(1, 8, 200)), x, progress=False))
     table.note += f" {seconds:.0f} CPU s."
     on = fit.transform()[:, 1:].numpy()
     apart = on.T @ x / on.sum(0)[:, None] - (1 - on).T @ x / (1 - on).sum(0)[:, None]
@@ -207,20 +203,12 @@ def frequent_terms(folder: Path, number: int) -> tuple[Array, Array, Array, list
     return x[long], words[chosen], group[~test][long], titles
 
 
-PARTS: dict[str, Callable[..., Table]] = {"bars": part_bars, "others": part_others, "words": part_words}
-
-
-def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
-    parser.add_argument("--parts", nargs="+", choices=[*PARTS], default=[*PARTS])
-    given = parser.parse_args(arguments)
+    folder = require_data(parser, parser.parse_args())
     quiet_and_single_threaded()
-    for part in given.parts:
-        table = PARTS[part](require_data(parser, given)) if part == "words" else PARTS[part]()
-        kept = read_tables("helmholtz", folder=results)
-        tables = [*[one for title, one in kept.items() if title != table.title], table]
-        write_report("helmholtz", "Helmholtz machines", tables, folder=results)
+    print(write_report("helmholtz", "Helmholtz machines", [part_bars(), part_others(), part_words(folder)]))
 
 
 if __name__ == "__main__":

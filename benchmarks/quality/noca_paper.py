@@ -1,6 +1,6 @@
 """The experiments of Singliar & Hauskrecht (2006), section 4, on this suite's own eight patterns.
 
-    python -m benchmarks.quality.noca_paper [--trials 10] [--quick]
+    python -m benchmarks.quality.noca_paper
 
 Figures 5-9 of the paper, drawn again into ``benchmarks/results/noca_paper_fig*.png``, with tables in
 ``noca_paper.{md,json}``. Data: ``datasets.image_patterns`` (8 sources of 8x8 pixels, prior .25, loading .9, leak .01
@@ -10,9 +10,8 @@ sources, truncated posteriors beyond), not the paper's; scores are exact log-lik
 
 from __future__ import annotations
 
-import argparse
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +30,8 @@ from ppl_models.datasets import image_patterns
 
 SIZES = (50, 100, 200, 500, 1000, 2000, 5000)
 TEST_ROWS, MODEL_ROWS = 2000, 2000
+#: Trials of Figs. 6 and 9a, and of Figs. 7 and 9b.
+TRIALS = (5, 3)
 WEAK_PRIORS = {"loading": dist.Beta(1.2, 1.4), "leak": dist.Beta(1.5, 8.0)}
 PRIORS_TEXT = "loading ~ Beta(1.2, 1.4), leak ~ Beta(1.5, 8)"
 Trials = dict[int, list[float]]
@@ -217,11 +218,9 @@ def seconds_per_iteration(bound: str, rows: int, num_sources: int, *, timed: int
     return float(np.median(seconds))
 
 
-def fig8(quick: bool) -> Table:
-    rows = (250, 1000) if quick else (250, 500, 1000, 2000, 4000, 8000)
+def fig8() -> Table:
+    rows = (250, 500, 1000, 2000, 4000, 8000)
     sources = {"factorized": (2, 4, 8, 16, 32), "exact": (2, 4, 6, 8, 10, 12)}
-    if quick:
-        sources = dict.fromkeys(sources, (2, 8))
     names = {"factorized": "factorized bound", "exact": "exact EM"}
     of_rows = {names[b]: {n: seconds_per_iteration(b, n, 8) for n in rows} for b in names}
     of_sources = {names[b]: {k: seconds_per_iteration(b, MODEL_ROWS, k) for k in sources[b]} for b in names}
@@ -247,10 +246,10 @@ def fig8(quick: bool) -> Table:
 # ----- Fig. 9 ---------------------------------------------------------------------------------------------------------
 
 
-def fig9(of_rows: Curves, of_sources: Curves, num_trials: Sequence[int]) -> Table:
+def fig9(of_rows: Curves, of_sources: Curves) -> Table:
     floor = float(np.mean(of_rows["floor"][0]))
     pairs = [(c["train error"], c["test error"]) for c in (of_rows, of_sources)]
-    figure = draw.reconstruction(pairs[0], pairs[1], floor, num_trials)
+    figure = draw.reconstruction(pairs[0], pairs[1], floor, TRIALS)
     lines = [
         [axis, x, mean_and_sd(train[x], 4), mean_and_sd(test[x], 4)]
         for axis, (train, test) in zip(("n, at k = 8", "k, at n = 2000"), pairs, strict=True)
@@ -262,32 +261,18 @@ def fig9(of_rows: Curves, of_sources: Curves, num_trials: Sequence[int]) -> Tabl
         lines,
         note=(
             f"Proportion of pixels in which a copy sampled at the most probable code differs from the row; "
-            f"{num_trials[0]} and {num_trials[1]} trials (the paper: 50). With the true parameters: {floor:.4f}."
+            f"{TRIALS[0]} and {TRIALS[1]} trials (the paper: 50). With the true parameters: {floor:.4f}."
         ),
         figures=[save(figure, "noca_paper_fig9")],
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--trials", type=int, default=10, help="trials of Figs. 6 and 9a; half as many of 7 and 9b")
-    parser.add_argument("--quick", action="store_true", help="two trials and fewer points, to try the script out")
-    arguments = parser.parse_args()
     quiet_and_single_threaded()
-    quick, begin = arguments.quick, time.process_time()
-    trials = (2, 1) if quick else (arguments.trials, max(1, arguments.trials // 2))
-    of_rows = by_rows((50, 500) if quick else SIZES, trials[0])
-    of_sources = by_sources((2, 8) if quick else range(2, 16), trials[1])
-    parts: list[Callable[[], Table]] = [
-        fig5,
-        lambda: fig6(of_rows, trials[0]),
-        lambda: fig7(of_sources, trials[1]),
-        lambda: fig8(quick),
-        lambda: fig9(of_rows, of_sources, trials),
-    ]
-    tables = [part() for part in parts]
-    meta = {"trials": f"{trials[0]} (Figs. 6, 9 left), {trials[1]} (Figs. 7, 9 right)"}
-    meta["CPU seconds of the whole"] = f"{time.process_time() - begin:.0f}"
+    begin = time.process_time()
+    of_rows, of_sources = by_rows(SIZES, TRIALS[0]), by_sources(range(2, 16), TRIALS[1])
+    tables = [fig5(), fig6(of_rows, TRIALS[0]), fig7(of_sources, TRIALS[1]), fig8(), fig9(of_rows, of_sources)]
+    meta = {"CPU seconds of the whole": f"{time.process_time() - begin:.0f}"}
     print(write_report("noca_paper", "NOCA: the paper's experiments", tables, meta, intro=INTRO))
 
 

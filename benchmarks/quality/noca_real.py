@@ -1,6 +1,6 @@
 """NOCA on real input: who is cited together at NIPS 0-12, and which fossil mammals occur together.
 
-    python -m benchmarks.quality.noca_real [--seeds 5] [--data DIR]
+    python -m benchmarks.quality.noca_real [--data DIR]
 
 Writes ``benchmarks/results/noca_real.{md,json}`` and figures. There is no truth here: what can be checked is whether
 sources mean something to a reader (their strongest features), whether they agree with labels that the fit has not seen
@@ -26,6 +26,8 @@ from custom_inference import EM, Fit, Search, fit, match_components
 from ppl_models import NOCA, Data
 from ppl_models.datasets import read_matrix
 
+#: Seeds of every default fit.
+SEEDS = 3
 WEAK_PRIORS = {"loading": dist.Beta(1.2, 1.4), "leak": dist.Beta(1.5, 8.0)}
 
 
@@ -49,9 +51,9 @@ class Runs:
         return torch.stack(every).mean(0)
 
 
-def default_runs(data: Data, num_sources: int, num_seeds: int) -> Runs:
+def default_runs(data: Data, num_sources: int) -> Runs:
     model = NOCA(num_components=num_sources, num_features=data.num_features)
-    runs = [cpu_seconds(lambda seed=seed: fit(model, data, seed=seed, progress=False)) for seed in range(num_seeds)]
+    runs = [cpu_seconds(lambda seed=seed: fit(model, data, seed=seed, progress=False)) for seed in range(SEEDS)]
     fits = sorted((f for f, _ in runs), key=lambda f: float(f.elbo[-1]), reverse=True)
     return Runs(fits[0], fits[1:], [s for _, s in runs])
 
@@ -81,12 +83,12 @@ def search_table(runs: Runs, title: str) -> Table:
 # ----- NIPS -----------------------------------------------------------------------------------------------------------
 
 
-def nips(folder: Path, num_seeds: int) -> list[Table]:
+def nips(folder: Path) -> list[Table]:
     path = folder / "nips" / "nips_cited_surnames.npz"
     data = read_matrix(path, dtype=torch.float64)
     with np.load(path, allow_pickle=False) as archive:
         year, label, label_names = archive["year"], archive["label"], archive["label_names"]
-    runs = default_runs(data, 10, num_seeds)
+    runs = default_runs(data, 10)
     active = runs.best.transform().numpy()
     table = Table(
         f"NIPS 0-12: {len(data)} papers x {data.num_features} cited surnames, K = 10",
@@ -95,7 +97,7 @@ def nips(folder: Path, num_seeds: int) -> list[Table]:
             "Default fit. Names on: expected number that the source turns on. Categories and years were not seen by "
             "the fit: lift = share of a category among the papers with the source over its share overall (categories "
             "of at least 10 papers); year = posterior mean year of the source's papers. Stable: mean cosine with the "
-            f"matching source of the other {num_seeds - 1} seeds."
+            f"matching source of the other {SEEDS - 1} seeds."
         ),
     )
     stable = runs.stability()
@@ -131,16 +133,16 @@ def lift(active: np.ndarray, label: np.ndarray, names: np.ndarray, top: int = 2)
 # ----- fossil mammals -------------------------------------------------------------------------------------------------
 
 
-def mammals(folder: Path, num_seeds: int) -> list[Table]:
+def mammals(folder: Path) -> list[Table]:
     path = folder / "now_mammals" / "now_miocene.npz"
     data = read_matrix(path, columns="genera", dtype=torch.float64)
     with np.load(path, allow_pickle=False) as archive:
         place = {name: archive[name] for name in ("lat", "lon", "max_age", "min_age", "country", "order")}
     age = (place["max_age"] + place["min_age"]) / 2
-    choice, chosen = selection_table(data, range(1, 10), num_seeds)
+    choice, chosen = selection_table(data, range(1, 9))
     tables = [choice]
     for size in dict.fromkeys((chosen, 6)):
-        runs = default_runs(data, size, num_seeds)
+        runs = default_runs(data, size)
         active = runs.best.transform().numpy()[:, runs.order]
         tables.append(_mammal_sources(runs, active, age, place))
         if size == 6:
@@ -154,20 +156,20 @@ def mammals(folder: Path, num_seeds: int) -> list[Table]:
     return tables
 
 
-def selection_table(data: Data, sizes: Sequence[int], num_seeds: int) -> tuple[Table, int]:
+def selection_table(data: Data, sizes: Sequence[int]) -> tuple[Table, int]:
     """BIC and held-out log-likelihood for every number of sources."""
     table = Table(
         f"Miocene mammals: {len(data)} sites x {data.num_features} genera: how many sources?",
         ["k", "BIC", "log-likelihood per site", "held out, flat priors", "held out, weak priors"],
         note=(
-            f"Best of {num_seeds} seeds. BIC as in Singliar & Hauskrecht (2006), half of the usual one. "
+            f"Best of {SEEDS} seeds. BIC as in Singliar & Hauskrecht (2006), half of the usual one. "
             "Held out: mean log-likelihood of each fifth of the sites under the fit to the "
             "others, with flat priors (maximum likelihood) and with loading ~ Beta(1.2, 1.4), leak ~ Beta(1.5, 8)."
         ),
     )
     scores = {}
     for k in sizes:
-        best = default_runs(data, k, num_seeds).best
+        best = default_runs(data, k).best
         scores[k] = best.bic() / 2  # as Singliar & Hauskrecht (2006) prints it
         flat = NOCA(num_components=k, num_features=data.num_features)
         held = [held_out(model, data) for model in (flat, flat.with_priors(**WEAK_PRIORS))]
@@ -216,16 +218,10 @@ def weighted(values: np.ndarray, weight: np.ndarray, digits: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=5, help="seeds of the default fit, at least 2")
     add_data_option(parser)
-    arguments = parser.parse_args()
-    folder = require_data(parser, arguments)
+    folder = require_data(parser, parser.parse_args())
     quiet_and_single_threaded()
-    tables = []
-    for part in (mammals, nips):
-        tables = part(folder, max(2, arguments.seeds)) + tables
-        path = write_report("noca_real", "NOCA on real input", tables, {"seeds": arguments.seeds}, intro=INTRO)
-        print(tables[0].title, "->", path, flush=True)
+    print(write_report("noca_real", "NOCA on real input", [*nips(folder), *mammals(folder)], intro=INTRO))
 
 
 INTRO = (__doc__ or "").split("\n\n", 2)[2].strip()

@@ -1,4 +1,4 @@
-"""Other programs for the aspect Bernoulli (ADMIXTURE) model, each run as a process of its own on one thread."""
+"""Another program for the aspect Bernoulli (ADMIXTURE) model, run as a process of its own on one thread."""
 
 from __future__ import annotations
 
@@ -13,15 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-
-#: Run by the peers' Python; nbmf-mm has no command line. Prior counts of 1: maximum likelihood, as for the others.
-_NBMF = """
-import sys, numpy as np
-from nbmf_mm import NBMF
-x = np.load(sys.argv[1]); k = int(sys.argv[2])
-fit = NBMF(n_components=k, alpha=1.0, beta=1.0, max_iter=2000, tol=1e-8, random_state=int(sys.argv[3])).fit(x)
-np.savez(sys.argv[4], membership=fit.W_, aspect=fit.components_)
-"""
 
 
 class Outcome(NamedTuple):
@@ -56,30 +47,10 @@ def _timed(command: list[str], folder: Path) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def nbmf(python: Path, x: Array, num_components: int, seed: int) -> Outcome:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "run.py").write_text(_NBMF)
-        np.save(folder / "x.npy", x)
-        command = [str(python), "run.py", "x.npy", str(num_components), str(seed), "out.npz"]
-        seconds = _timed(command, folder)
-        found = np.load(folder / "out.npz")
-        return Outcome(found["membership"], found["aspect"], seconds)
-
-
 def _from_files(folder: Path, seconds: float, x: Array, total_count: int) -> Outcome:
     membership, aspect = (np.loadtxt(next(folder.rglob(f"*.{kind}"))) for kind in ("Q", "P"))
     sides = [Outcome(membership, a.T, seconds) for a in (aspect, 1 - aspect)]  # whichever allele is counted
     return max(sides, key=lambda side: log_likelihood(side, x, total_count))
-
-
-def fastmixture(python: Path, x: Array, num_components: int, seed: int, total_count: int) -> Outcome:
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_plink(x * (2 // total_count), folder / "data")
-        options = ["--bfile", "data", "--K", str(num_components), "--seed", str(seed), "--out", "result"]
-        seconds = _timed([str(python.parent / "fastmixture"), *options], folder)
-        return _from_files(folder, seconds, x, total_count)
 
 
 def adamixture(python: Path, x: Array, num_components: int, seed: int, total_count: int) -> Outcome:

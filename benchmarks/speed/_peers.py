@@ -58,34 +58,4 @@ class Peer:
                 return Outcome(params, float(found["seconds"]))
 
 
-PEERS = (
-    Peer("tvo NoisyOR, S = 32, 60 epochs, H = 9", "_peer_tvo.py", "tvo", ("--sources", "9", "--epochs", "60")),
-    Peer(
-        "recognition network + REINFORCE, 250 epochs, K = 8",
-        "_peer_overparam.py",
-        "overparam",
-        ("--sources", "8", "--epochs", "250"),
-    ),
-    Peer(
-        "recognition network + REINFORCE, 100 epochs, K = 16",
-        "_peer_overparam.py",
-        "overparam",
-        ("--sources", "16", "--epochs", "100"),
-    ),
-    Peer(
-        "recognition network + REINFORCE, 250 epochs, K = 16",
-        "_peer_overparam.py",
-        "overparam",
-        ("--sources", "16", "--epochs", "250"),
-    ),
-)
-
-#: Name, CPU seconds, log-likelihood per row, found of 8: measured earlier, on other draws of the same problem;
-#: these are not measured again here.
-QUOTED = (
-    ("recognition network + REINFORCE, K = 16, best earlier result", "54", "-13.83 / -13.82", "8 / 8"),
-    ("tvo NoisyOR, S = 32, H = 16", "159", "-14.25", "6"),
-    ("mean field of Buhai et al. 2020", "450", "-18.1", "4"),
-    ("max-product belief propagation, Dedieu et al. 2023 (far below its paper's budget)", "202", "-17.94", "5"),
-    ("variational baseline of the same code (Ji et al. 2020)", "172", "-21.97 / -20.55", "0"),
-)
+PEERS = (Peer("tvo NoisyOR, S = 32, 60 epochs, H = 9", "_peer_tvo.py", "tvo", ("--sources", "9", "--epochs", "60")),)

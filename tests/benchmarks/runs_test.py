@@ -1,4 +1,4 @@
-"""Benchmarks at a size at which they take no time: calibration, model criticism, devices, streaming."""
+"""Benchmarks at a size at which they take no time: calibration, model criticism, streaming."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ import torch
 from benchmarks.quality import calibration, model_criticism
 from benchmarks.quality._calibration_cases import APPROXIMATIONS, EXACT, SPOILED, Case, fit_cases, local_cases, one_rate
 from benchmarks.quality._calibration_methods import OneRate
-from benchmarks.speed import devices, streaming
+from benchmarks.speed import streaming
 from benchmarks.speed._stream_problem import CASES, documents, images, write
 from benchmarks.speed._stream_worker import measured
 from custom_inference.methods import methods_for
 from ppl_models import MODELS, ModelError, row_blocks
-from tests.support.pretend_device import pretend_device
 
 
 def test_every_model_has_its_exact_engine_among_the_cases():
@@ -67,30 +66,6 @@ def test_quick_writes_every_table_and_figure(tmp_path, monkeypatch):
     for figure in ("counts", "rootogram", "loo"):
         assert (tmp_path / f"model_criticism_{figure}.png").is_file()
     assert (tmp_path / "model_criticism.md").is_file()
-
-
-QUICK = ["--quick", "--runs", "1", "--iterations", "1"]
-
-
-def test_with_a_device_it_writes_ratio_and_difference(tmp_path, monkeypatch):
-    few = (devices.noca_exact, devices.lda_vb, devices.mmsb_vb, devices.noca_svi)
-    monkeypatch.setattr(devices, "CASES", few)
-    with pretend_device():
-        path = devices.main(QUICK, folder=tmp_path)
-    (table,) = json.loads(path.with_suffix(".json").read_text())["tables"]
-    assert len(table["rows"]) == len(devices.CASES) and "pretend device" in table["note"]
-    for row in table["rows"]:
-        assert row["CPU / GPU"] == pytest.approx(row["CPU s"] / row["GPU s"])
-        if "SVI" not in row["engine"] and "LDA" not in row["engine"]:
-            assert row["relative difference"] < 1e-10, row["engine"]
-
-
-def test_without_a_device_it_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr(devices, "CASES", devices.CASES[:1])
-    path = devices.main(QUICK, folder=tmp_path)
-    text = path.read_text()
-    assert "No GPU was to be had" in text and "GPU s" not in text and "| CPU s |" in text
 
 
 def test_rows_are_drawn_as_said():

@@ -267,9 +267,11 @@ def test_figures_are_those_of_the_reports(site, tmp_path):
     text = tables.figures("speed", "Fits", ["seconds", "method"], folder=tmp_path)
     assert "| seconds | method |" in text and "| 1.235 | a \\| b |" in text.replace("\\\\", "\\")
     assert "](/project/results/speed.md)" in text and "*Fits, all.* Of all." in text
+    assert "| a" not in tables.figures("speed", "Fits", wanted=["c"], folder=tmp_path)
     for arguments, message in (
         (("speed", "Other"), "no table 'Other'.*Fits, all"),
         (("speed", "Fits", ["hours"]), r"\['hours'\].*method"),
+        (("speed", "Fits", [], ["e"]), r"no rows \['e'\]"),
         (("slow", "Fits"), "no report 'slow'; there are speed"),
     ):
         with pytest.raises(tables.UnknownEntry, match=message):

@@ -120,7 +120,7 @@ def test_components_that_are_tables_in_reports_figures_and_matching():
     assert {"proportion", "strongest"} <= set(report.columns) and " = " in report["strongest"].iloc[0]
     assert fit.coords["category"] == [0, 1, 2, 3]
     matched = ci.align({"response": example.truth["response"]}, fit)
-    assert sorted(matched.order) == [0, 1, 2] and float(matched.similarity.min()) > 0.75
+    assert sorted(matched.order) == [0, 1, 2] and float(matched.similarity.min()) > 0.65
     moved = matched.apply(example.truth, example.model.dims)
     assert torch.equal(moved["response"][0], example.truth["response"][matched.order[0]])
     for kind in ("components", "loading", "source"):

@@ -47,12 +47,15 @@ _PRESENTATIONS = {
 
 _ENGINES = {"exact": MixtureExact, "vb": MixtureVB}
 _STAGES = ("rows as centres of classes, merged", "splits and merges")
+#: At the maximum the probability of what a class has not shown is 0, and rows that show it cost much: the posterior
+#: means of variational Bayes predict better. Default priors of the others favour such values, or make no difference.
+_BY_PROBABILITIES = (MixtureOfBernoullis, MixtureOfCategoricals)
 FAMILIES = tuple(
     Family(
         model=model,
         engines=_ENGINES,
         stages=_STAGES,
-        default="exact",
+        default="vb" if model in _BY_PROBABILITIES else "exact",
         sampler=MixtureSampler,
         own_threads=True,
         presentation=presentation,

@@ -6,6 +6,7 @@
 ```{figures} REPORT           a table of benchmarks/results/REPORT.json
 :table: beginning of its title
 :columns: some | of them
+:rows: texts | in the first cells of those wanted
 ```{reports}                  all reports
 ```{available}                those lines "name: text" of its content whose name is public in custom_inference
 ```{model-picture} NOCA       the graph of a model's program
@@ -62,15 +63,18 @@ class Figures(Generated):
 
     required_arguments = 1
     optional_arguments = 0
-    option_spec: ClassVar[dict[str, Any]] = {"table": options.unchanged_required, "columns": options.unchanged}
+    option_spec: ClassVar[dict[str, Any]] = {
+        "table": options.unchanged_required, "columns": options.unchanged, "rows": options.unchanged}  # fmt: skip
 
     def markdown(self) -> str:
         if "table" not in self.options:
             raise tables.UnknownEntry("needs the option 'table', the beginning of a table's title")
-        columns = [column.strip() for column in self.options.get("columns", "").split("|") if column.strip()]
-        text = tables.figures(self.arguments[0], self.options["table"], columns)
+        text = tables.figures(self.arguments[0], self.options["table"], self._parts("columns"), self._parts("rows"))
         self.env.note_dependency(str(tables.result_files(self.arguments[0])))
         return text
+
+    def _parts(self, option: str) -> list[str]:
+        return [part.strip() for part in self.options.get(option, "").split("|") if part.strip()]
 
 
 class Available(Generated):

@@ -111,8 +111,13 @@ def result_files(report: str, folder: Path = RESULTS) -> Path:
     return path
 
 
-def figures(report: str, title: str, columns: Sequence[str] = (), folder: Path = RESULTS) -> str:
-    """A table of a report, by the beginning of its title, with its source; ``columns`` selects and orders."""
+def figures(
+    report: str, title: str, columns: Sequence[str] = (), wanted: Sequence[str] = (), folder: Path = RESULTS
+) -> str:
+    """A table of a report, by the beginning of its title, with its source.
+
+    columns: selects and orders them. wanted: the rows whose first cell has one of these texts in it; by default all.
+    """
     content = json.loads(result_files(report, folder).read_text("utf-8"))
     tables = [table for table in content["tables"] if table["title"].startswith(title) and table["rows"]]
     if not tables:
@@ -121,7 +126,10 @@ def figures(report: str, title: str, columns: Sequence[str] = (), folder: Path =
     wrong = [column for column in columns if column not in known]
     if wrong:
         raise UnknownEntry(f"no columns {wrong} in {report}, {title!r}; there are {known}")
-    measured = [[row[column] for column in columns or known] for row in rows if row.get("runs") != 0]
+    chosen = [row for row in rows if not wanted or any(text in str(row[known[0]]) for text in wanted)]
+    if not chosen:
+        raise UnknownEntry(f"no rows {wanted} in {report}, {title!r}")
+    measured = [[row[column] for column in columns or known] for row in chosen if row.get("runs") != 0]
     table = markdown_table(columns or known, [[_one_line(value) for value in row] for row in measured])
     return f"*{tables[0]['title']}.* {tables[0]['note']}\n\n{table}\n\n{_source(report, content, tables[0])}"
 

@@ -203,9 +203,9 @@ def test_one_class_is_the_unigram_model(name):
         fit = ci.fit(one.with_priors(rate=dist.Gamma(1.0, 1e-12)), x, progress=False)
         expected = x.mean(0)
     elif name == "mixture_of_bernoullis":
-        fit, expected = ci.fit(one, x, progress=False), x.mean(0)
+        fit, expected = ci.fit(one, x, method="em", progress=False), x.mean(0)
     elif name == "mixture_of_categoricals":
-        fit = ci.fit(one, x, progress=False)
+        fit = ci.fit(one, x, method="em", progress=False)
         expected = np.stack([(x == c).mean(0) for c in range(4)], -1)
     else:
         with pytest.warns(DataWarning, match="empty"):
