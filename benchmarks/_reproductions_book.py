@@ -137,9 +137,9 @@ MURPHY = [
          "relational_topics",
          "AUC of hidden citations, one chain: tokens' topics {One chain[RTM on tokens' topics, one chain][AUC]}, "
          "proportions {One chain[RTM on proportions, one chain][AUC]}; LDA and a regression "
-         "{Without links[LDA, 50 topics, logistic on products][AUC]}",
+         "{Without links[LDA, logistic on products][AUC]}",
          [("RTM above LDA", lambda n: n("One chain", "AUC", "RTM on tokens' topics, one chain")
-           > n("Without links", "AUC", "LDA, 50 topics, logistic on products")),
+           > n("Without links", "AUC", "LDA, logistic on products")),
           ("tokens' topics above proportions", lambda n: n("One chain", "AUC", "RTM on tokens' topics, one chain")
            > n("One chain", "AUC", "RTM on proportions, one chain"))]),
     Item("Fig. 27.24", "people, films, friends and ratings as relations",
@@ -159,10 +159,10 @@ MURPHY = [
                                                 for row in n.rows("Clusters of nations", "nation")))],
                                                 ["relations_nations.png"]),
     Item("Fig. 27.27", "ratings clustered with attributes of users and films", "relations",
-         "RMSE with attributes {Ratings[IRM with attributes, averaged; 0][RMSE]}, without {Ratings[IRM, averaged over "
-         "draws; 0][RMSE]}, PMF {Ratings[PMF; 0][RMSE]}",
-         [("attributes help", lambda n: n("Ratings", "RMSE", "IRM with attributes, averaged; 0")
-           < n("Ratings", "RMSE", "IRM, averaged over draws; 0"))]),
+         "RMSE with attributes {Ratings[IRM with attributes, averaged][RMSE]}, without {Ratings[IRM, averaged over "
+         "draws][RMSE]}, PMF {Ratings[PMF][RMSE]}",
+         [("attributes help", lambda n: n("Ratings", "RMSE", "IRM with attributes, averaged")
+           < n("Ratings", "RMSE", "IRM, averaged over draws"))]),
     Item("Fig. 27.28b", "films by their first two factors", "rating_curves",
          "the ends of both factors, MovieLens", (), ["rating_curves_films.png"]),
     Item("Fig. 27.29a", "RMSE by passes: without regulariser it over-fits, adaptive priors are best", "rating_curves",

@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import torch
 
 from benchmarks.quality._calibration_methods import OneRate, Spoiled
-from custom_inference import NUTS, SVI, CollapsedGibbs, VariationalEM
+from custom_inference import NUTS, CollapsedGibbs
 from custom_inference.methods import methods_for, resolve_method
 from ppl_models import HDP, MODELS, PMF, GammaPoisson, GraphModel, LogisticPCA, MixtureOfPoissons, Model
 from ppl_models.distributions import Flat, InverseWishart
@@ -19,9 +19,7 @@ from ppl_models.distributions import Flat, InverseWishart
 EXACT, APPROXIMATE, SPOILED = "exact", "approximate", "spoiled"
 #: Settings for many small fits.
 GIBBS = CollapsedGibbs(chains=1, warmup=50, num_samples=150, thin=2, search=False)
-VB = VariationalEM(guide="vb")
 NUTS_ = NUTS(num_samples=120, warmup=120, chains=1, max_tree_depth=5)
-SVI_ = SVI(guide="normal", steps=400)
 
 
 @dataclass(frozen=True)
@@ -133,41 +131,38 @@ def rating_problem(likelihood: str) -> Model:
 
 #: Model -> methods of the local posterior beside the exact one.
 APPROXIMATIONS = {
-    "noca": ("truncated", "factorized", "mean_field", "svi"),
+    "noca": ("truncated", "factorized", "mean_field"),
     "cvq": ("truncated", "mean_field"),
     "aspect_bernoulli": ("dirichlet", "map"),
-    "lda": ("gibbs", "cvb0", "dirichlet", "map"),
-    "user_rating_profile": ("dirichlet", "map"),
-    "logistic_pca": ("gaussian", "map"),
+    "lda": ("gibbs", "dirichlet"),
+    "user_rating_profile": ("dirichlet",),
+    "logistic_pca": ("gaussian",),
     "sbm": ("gibbs", "mean_field"),
     "poisson_sbm": ("gibbs", "mean_field"),
     "degree_corrected_sbm": ("gibbs", "mean_field"),
     "covariate_sbm": ("mean_field",),
-    "mmsb": ("gibbs", "cvb0", "dirichlet"),
-    "gamma_poisson": ("gibbs", "gamma", "map"),
+    "mmsb": ("gibbs", "dirichlet"),
+    "gamma_poisson": ("gibbs", "gamma"),
     "spike_gamma_poisson": ("gibbs", "gamma"),
-    "nmf": ("gamma", "map"),
-    "poisson_pca": ("variational", "laplace", "map"),
+    "poisson_pca": ("variational", "laplace"),
     **dict.fromkeys(("categorical_pca", "softmax_pca", "discriminative_categorical_pca"),
-                    ("variational", "laplace", "gaussian", "map")),
-    "pmf": ("map",),
+                    ("variational", "laplace", "gaussian")),
     "bilinear_pmf": ("gaussian",),
     "choice_pmf": ("gaussian",),
     # At given globals the samplers of these, and of LDA-HMM, give the engine's posterior.
     **dict.fromkeys(("ctm", "random_effects_lda"), ("gaussian", "laplace")),
     "ldahmm": ("dirichlet",),
-    "dtm": ("gaussian", "cvb0"),
+    "dtm": ("gaussian",),
     **dict.fromkeys(("hdp", "supervised_lda", "dirichlet_multinomial_regression"), ("gibbs", "dirichlet")),
-    **dict.fromkeys(("labeled_lda", "partially_labeled_lda"), ("gibbs", "dirichlet", "cvb0")),
+    "labeled_lda": ("gibbs", "dirichlet"),
 }  # fmt: skip
 
 
-#: Samplers and engines of the globals, models with documents or counts.
+#: Samplers of the globals, models with documents or counts.
 SAMPLED = (
     "lda", "gamma_poisson", "spike_gamma_poisson", "ctm", "random_effects_lda", "hdp", "ldahmm", "supervised_lda",
-    "labeled_lda", "partially_labeled_lda", "dirichlet_multinomial_regression",
+    "labeled_lda", "dirichlet_multinomial_regression",
 )  # fmt: skip
-BAYESIAN = ("lda", "gamma_poisson", "spike_gamma_poisson", "ldahmm", "labeled_lda", "partially_labeled_lda")
 
 
 def local_cases() -> list[Case]:
@@ -178,17 +173,14 @@ def local_cases() -> list[Case]:
         exact = ("exact",) if "exact" in methods_for(model) else ()
         for method in (*exact, *APPROXIMATIONS.get(name, ())):
             known = EXACT if method in ("exact", "gibbs") else APPROXIMATE
-            settings: dict[str, Any] = {"steps": 400} if method == "svi" else {}
-            share = {"svi": 0.15, "factorized": 0.5}.get(method, 1.0)
-            cases.append(
-                Case(name, model, resolve_method(method, model=model, **settings), "locals", known, rows, share)
-            )
+            share = 0.25 if (name, method) == ("mmsb", "exact") else 1.0
+            cases.append(Case(name, model, resolve_method(method, model=model), "locals", known, rows, share))
     spoiled = (Spoiled(power=2.0), Spoiled(power=0.5), Spoiled(hidden=1), Spoiled(hidden=-1))
-    return cases + [Case("noca", problem("noca"), method, "locals", SPOILED) for method in spoiled]
+    return cases + [Case("noca", problem("noca"), method, "locals", SPOILED, share=3.0) for method in spoiled]
 
 
 def fit_cases() -> list[Case]:
-    """Whole fits: samplers, variational Bayes, normals, and spoiled posteriors."""
+    """Whole fits: samplers, and spoiled posteriors."""
     cases = [Case("one_rate", one_rate(), OneRate(), "globals", EXACT, 10)]
     cases += [Case("one_rate", one_rate(), one, "globals", SPOILED, 10)
               for one in (OneRate(narrow=4.0), OneRate(narrow=0.25), OneRate(shift=1.2))]  # fmt: skip
@@ -199,17 +191,8 @@ def fit_cases() -> list[Case]:
         # That of the HDP samples the process without a limit to the number of topics, of which there are two here.
         known = APPROXIMATE if name == "hdp" else EXACT
         cases.append(Case(name, problem(name), GIBBS, "globals", known, rows))
-        if name in (*mixtures, *BAYESIAN, *graphs):
-            cases.append(Case(name, problem(name), VB, "globals", APPROXIMATE, rows, 0.5))
-    cases.append(Case("user_rating_profile", problem("user_rating_profile"), VB, "globals", APPROXIMATE, 10, 0.5))
-    cases.append(Case("lda", problem("lda"), VariationalEM(guide="cvb0"), "globals", APPROXIMATE, 10, 0.5))
-    cases.append(Case("noca", problem("noca"), SVI_, "globals", APPROXIMATE, 10, 0.3))
     for likelihood in ("gaussian", "logistic"):
-        rated = rating_problem(likelihood)
-        cases.append(Case(f"pmf, {likelihood}", rated, GIBBS, "globals", EXACT, 12, 0.5))
-        cases.append(
-            Case(f"pmf, {likelihood}", rated, resolve_method("vb", model=rated), "globals", APPROXIMATE, 12, 0.5)
-        )
-    for name, size in (("noca", 3), ("mixture_of_bernoullis", 2), ("logistic_pca", 1), ("aspect_bernoulli", 2)):
+        cases.append(Case(f"pmf, {likelihood}", rating_problem(likelihood), GIBBS, "globals", EXACT, 12, 0.5))
+    for name, size in (("noca", 3), ("mixture_of_bernoullis", 2)):
         cases.append(Case(name, problem(name, size), NUTS_, "globals", EXACT, 10, 0.3))
     return cases

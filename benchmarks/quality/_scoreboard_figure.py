@@ -8,7 +8,7 @@ from typing import Any
 
 import matplotlib as mpl
 import numpy as np
-from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from custom_inference.methods import every_method
@@ -21,20 +21,16 @@ PANELS = {
     "fit CPU s": ("CPU seconds of a whole fit", (1e-2, 100.0)),
 }
 
-#: Verdicts that have no short first word.
-WORDS = {"calibrated": "ok", "draws fit worse than the truth": "worse", "draws fit better than the truth": "better"}
-
 
 def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write the picture."""
     models = [name for name in MODELS if any(row["model"] == name for row in rows)]
     methods = [name for name in every_method() if any(row["method"] == name for row in rows)]
     at = {(row["model"], row["method"]): row for row in rows}
-    figure = Figure(figsize=(2.2 + 0.95 * len(methods), 2.0 + 0.42 * len(models) * 2), layout="constrained")
-    axes = figure.subplots(2, 2)
-    for panel, (column, (title, limits)) in zip(axes.flat, PANELS.items(), strict=False):
+    figure = Figure(figsize=(3.5 + 0.5 * len(methods), 3 * (1.2 + 0.25 * len(models))), layout="constrained")
+    axes = figure.subplots(3, 1)
+    for panel, (column, (title, limits)) in zip(axes.flat, PANELS.items(), strict=True):
         _numbers(figure, panel, [[_value(at.get((m, k)), column) for k in methods] for m in models], title, limits)
-    _verdicts(axes[1, 1], [[_verdict(at.get((m, k))) for k in methods] for m in models])
     for panel in axes.flat:
         panel.set_xticks(range(len(methods)), methods, rotation=60, ha="right", fontsize=8)
         panel.set_yticks(range(len(models)), models, fontsize=8)
@@ -50,10 +46,6 @@ def _value(row: Mapping[str, Any] | None, column: str) -> float:
     if row is None or row[column] is None:
         return float("nan")
     return float("inf") if row[column] == "infinite" else float(row[column])
-
-
-def _verdict(row: Mapping[str, Any] | None) -> str:
-    return "" if row is None or row["calibration"] is None else str(row["calibration"])
 
 
 def _numbers(figure: Figure, axes: Any, values: Any, title: str, limits: tuple[float, float]) -> None:
@@ -75,17 +67,3 @@ def _short(value: float) -> str:
     if np.isinf(value):
         return "point"
     return "0" if abs(value) < 1e-9 else f"{value:.1g}" if abs(value) < 1 else f"{value:.2g}"
-
-
-def _verdicts(axes: Any, values: list[list[str]]) -> None:
-    """Green: calibrated; red: not, with the verdict's first word."""
-    code = [[np.nan if not text else float(text != "calibrated") for text in row] for row in values]
-    colours = ListedColormap(["#3a9d5d", "#d1495b"])
-    colours.set_bad("0.93")
-    axes.imshow(np.ma.masked_invalid(np.array(code)), cmap=colours, vmin=0, vmax=1, aspect="auto")
-    for i, row in enumerate(values):
-        for j, text in enumerate(row):
-            if text:
-                word = WORDS.get(text, text.split(" ")[0].removesuffix("-confident"))
-                axes.text(j, i, word, ha="center", va="center", fontsize=6.5, color="white")
-    axes.set_title("calibration of the posterior of the local latents", fontsize=10)

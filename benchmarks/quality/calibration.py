@@ -1,13 +1,12 @@
 """Simulation-based calibration of models by methods.
 
-    python -m benchmarks.quality.calibration [--simulations 100] [--only locals fits] [--models lda ctm] [--missing]
+    python -m benchmarks.quality.calibration [--quick]
 
-Writes ``benchmarks/results/calibration.{md,json}`` after every case, and two figures, from the curves in
-``curves/calibration.json``; cases that are not measured again keep their lines. Truth and data are drawn from small
-models; where the truth ranks among the posterior's draws must be uniform. Exact posteriors have to pass, posteriors
-that are spoiled on purpose have to fail, and the others show what kind of error an approximation makes. A case is said
-to deviate where the exact p-value of its worst quantity, adjusted for their number (Holm), is below 0.001: of some 70
-exact cases one would do so by chance in about 7 % of runs. Coverage is that of the quantity with the smallest p-value.
+Writes ``benchmarks/results/calibration.{md,json}`` and two figures. Truth and data are drawn from small models; where
+the truth ranks among the posterior's draws must be uniform. Exact posteriors have to pass, posteriors that are spoiled
+on purpose have to fail, and the others show what kind of error an approximation makes. A case is said to deviate where
+the exact p-value of its worst quantity, adjusted for their number (Holm), is below 0.001: of some 60 exact cases one
+would do so by chance in about 6 % of runs. Coverage is that of the quantity with the smallest p-value.
 """
 
 from __future__ import annotations
@@ -16,15 +15,16 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._calibration_cases import APPROXIMATE, EXACT, SPOILED, Case, fit_cases, local_cases
-from benchmarks.quality._calibration_figure import draw, save_curves
+from benchmarks.quality._calibration_figure import Curves, draw
 from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
 from custom_inference import Calibration, simulation_based_calibration
 
 SIGNIFICANCE = 0.001
+#: Of each case; fewer of slow ones.
+SIMULATIONS = 30
 COLUMNS = (
     "model", "method", "posterior", "simulations", "finding", "p", "quantity", "50 %", "80 %", "95 %", "as it should",
     "CPU s",
@@ -56,26 +56,19 @@ def line(case: Case, found: Calibration, seconds: float) -> list[object]:
     ]  # fmt: skip
 
 
-def measure(part: str, chosen: Chosen, simulations: int, folder: Path) -> None:
-    """Run the cases, one after the other, each written as soon as it is known."""
-    make, *_ = PARTS[part]
-    cases = make()
-    kept = _rows(part, cases, folder)
-    for case in cases:
-        if chosen.models and case.title not in chosen.models:
-            continue
-        if not (chosen.missing and (*case.key, case.known) in kept):
-            found, seconds = checked(case, simulations)
-            save_curves(part, case, found, folder)
-            kept[(*case.key, case.known)] = line(case, found, seconds)
-            print(*kept[(*case.key, case.known)], sep=" | ", flush=True)
-            report(part, list(kept.values()), folder)
-
-
-def _rows(part: str, cases: Sequence[Case], folder: Path) -> dict[tuple[str, ...], list[Any]]:
-    """Lines of the last report by model, method and what is known, in the order of the cases; "" of new ones."""
-    before = read_tables("calibration", folder=folder).get(PARTS[part][1], Table(""))
-    return {tuple(row[:3]): row for row in before.rows if tuple(row[:3]) in {(*c.key, c.known) for c in cases}}
+def measure(part: str, simulations: int, folder: Path) -> Table:
+    """Run the cases, one after the other, and draw them."""
+    make, title, note = PARTS[part]
+    figure, curves = f"calibration_{part}.png", []
+    table = Table(title, COLUMNS, note=note, figures=[figure])
+    for case in make():
+        found, seconds = checked(case, simulations)
+        curves.append(Curves.of(case, found))
+        table.rows.append(line(case, found, seconds))
+        print(*table.rows[-1], sep=" | ", flush=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    draw(curves, folder / figure)
+    return table
 
 
 def summary(tables: Sequence[Table]) -> Table:
@@ -98,40 +91,20 @@ def summary(tables: Sequence[Table]) -> Table:
     return found
 
 
-def report(part: str, rows: list[Any], folder: Path = RESULTS) -> Path:
-    """Write the lines of a part, in the order of its cases; the other part is that of the last report."""
-    before, (make, title, note) = read_tables("calibration", folder=folder), PARTS[part]
-    order = [(*case.key, case.known) for case in make()]
-    rows = sorted(rows, key=lambda row: order.index(tuple(row[:3])))
-    figure = f"calibration_{part}.png"
-    before[title] = Table(title, COLUMNS, rows, note=note, figures=[figure])
-    draw(part, order, folder, folder / figure)
+def report(simulations: int, folder: Path) -> Path:
+    """Measure and write both parts."""
+    tables = [measure(part, simulations, folder) for part in PARTS]
     intro = (__doc__ or "").split("\n\n", 2)[2].strip()
-    kept = [before[title] for _, title, _ in PARTS.values() if title in before]
-    return write_report(
-        "calibration", "Simulation-based calibration", [summary(kept), *kept], intro=intro, folder=folder
-    )
-
-
-class Chosen(NamedTuple):
-    """models: their names, none for all. missing: only cases that the report lacks."""
-
-    models: Sequence[str] = ()
-    missing: bool = False
+    every = [summary(tables), *tables]
+    return write_report("calibration", "Simulation-based calibration", every, intro=intro, folder=folder)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--simulations", type=int, default=100, help="of each case; of slow methods fewer")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--models", nargs="+", default=[], help="names; by default all")
-    parser.add_argument("--missing", action="store_true", help="only cases that the report lacks")
     parser.add_argument("--quick", action="store_true", help="two simulations of each: does it run?")
-    arguments = parser.parse_args()
+    quick = parser.parse_args().quick
     quiet_and_single_threaded()
-    simulations, folder = (2, QUICK) if arguments.quick else (arguments.simulations, RESULTS)
-    for part in arguments.only:
-        measure(part, Chosen(arguments.models, arguments.missing), simulations, folder)
+    print(report(2, QUICK) if quick else report(SIMULATIONS, RESULTS))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Every prior by every method, for every global of every model: what ran.
+"""Priors that are not conjugate by every method, for every global of every model: what ran.
 
-    python -m benchmarks.quality.priors_by_engine                  # all of it
-    python -m benchmarks.quality.priors_by_engine --models noca    # some lines again, the others kept
+    python -m benchmarks.quality.priors_by_engine
+    python -m benchmarks.quality.priors_by_engine --quick    # two models, no result
 
 Writes benchmarks/results/priors_by_engine.{json,md}.
 """
@@ -12,9 +12,8 @@ import argparse
 import math
 import time
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pyro.distributions as dist
@@ -22,12 +21,11 @@ import torch
 from torch.distributions import constraints
 from torch.distributions.transforms import AffineTransform, SigmoidTransform
 
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from custom_inference import NUTS, SVI, Exact
 from custom_inference.methods import methods_for, resolve_method
 from ppl_models import MODELS, PPLError, graph
 
-NAME, TITLE, TABLE = "priors_by_engine", "Priors by methods", "By site and prior"
 HALVES = dist.Categorical(torch.tensor([0.5, 0.5]))
 #: Where narrow priors are centred, by support; on simplexes at equal probabilities. Their spread, and how near to that
 #: a method's estimates have to come, at most so much of the entries' range.
@@ -93,14 +91,14 @@ SHORT: dict[str, Any] = {
 LONGER = {"max_iterations": 15, "warmup": 40, "num_samples": 10, "steps": 300}
 STEPS = {"cd": 1500, "pcd": 1500, "parallel_tempering": 1500}
 NOTE = (
-    "One line for each global site and kind of prior, on the model's `example()` (of graphs its first eight nodes), in "
-    "runs of two iterations. *closed form*: the engine's own M step; *numerical*: M steps under conjugate priors "
-    "matched to this one where the iterations are, taken back where they lower the objective; *held*: a known value; "
-    "*point*: a method that integrates the globals gave way to point estimates, and its status says so; *slice*: slice "
-    "or Metropolis steps of the sampler; *generic*: Pyro's SVI, NUTS or enumeration, which take any; *stochastic*: "
-    "steps along the slope of the log joint, the prior's with it; *honoured*: "
-    "under a narrow prior, which has no closed form either, the estimates of a longer run are where it is; *refused*: "
-    "with an error that says why."
+    "One line for each global site, and in it one prior for each method, which take turns, on the model's `example()` "
+    "(of graphs its first eight nodes), in runs of two iterations. *closed form*: the engine's own M step; "
+    "*numerical*: M steps under conjugate priors matched to this one where the iterations are, taken back where they "
+    "lower the objective; *held*: a known value; *point*: a method that integrates the globals gave way to point "
+    "estimates, and its status says so; *slice*: slice or Metropolis steps of the sampler; *generic*: Pyro's SVI, NUTS "
+    "or enumeration, which take any; *stochastic*: steps along the slope of the log joint, the prior's with it; "
+    "*honoured*: under a narrow prior, which has no closed form either, the estimates of a longer run are where it is; "
+    "*refused*: with an error that says why."
 )
 
 
@@ -174,63 +172,55 @@ def asked(plain: Any) -> list[tuple[str, str, Callable[[int], Any]]]:
     ]
 
 
-def lines(name: str, known: Collection[tuple[str, str]] = ()) -> list[tuple[str, str, str, dict[str, str]]]:
-    """(model, site, prior, method -> what ran), of the sites and priors that are not known yet."""
+def lines(name: str) -> list[dict[str, str]]:
+    """A row for every site of a model: for every method a prior, and what ran."""
     plain, data = small(name)
-    found = []
+    priors: dict[str, dict[str, Callable[[int], Any]]] = {}
     for site, kind, make in asked(plain):
-        if (site, kind) in known:
-            continue
-        shape = plain.shapes[site]
-        try:
-            model = plain.with_priors(**{site: make(shape[-1] if shape else 1)})
-        except PPLError:  # a prior that the model itself refuses
-            found.append((name, site, kind, {m: "refused" for m in methods_for(plain) if m != "default"}))
-            continue
-        methods = [m for m in methods_for(model) if m != "default"]
-        if kind == NARROW:
-            methods = [m for m in methods if not _is_generic(model, m)]
-        found.append((name, site, kind, {m: ran(model, data, m, site, kind) for m in methods}))
-    return found
+        priors.setdefault(site, {})[kind] = make
+    rows = []
+    for number, (site, kinds) in enumerate(priors.items()):
+        row = {"model": name, "site": site}
+        for turn, method in enumerate(one for one in methods_for(plain) if one != "default"):
+            # Narrow priors take longer runs, and tell nothing of methods that take any prior.
+            fitting = [kind for kind in kinds if kind != NARROW or not _is_generic(plain, method)]
+            kind = fitting[(number + turn) % len(fitting)]
+            row[method] = f"{kind}: {_tried(plain, data, method, site, kind, kinds[kind])}"
+        rows.append(row)
+    return rows
+
+
+def _tried(plain: Any, data: Any, method: str, site: str, kind: str, make: Callable[[int], Any]) -> str:
+    """What a method does with a prior of a site, where the model takes it."""
+    shape = plain.shapes[site]
+    try:
+        model = plain.with_priors(**{site: make(shape[-1] if shape else 1)})
+    except PPLError:
+        return "refused"
+    return ran(model, data, method, site, kind) if method in methods_for(model) else "not offered"
 
 
 def _is_generic(model: Any, method: str) -> bool:
     return isinstance(resolve_method(method, model=model), SVI | NUTS | Exact)
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--models", default=",".join(MODELS), help="names, with commas between them")
-    parser.add_argument("--missing", action="store_true", help="only lines that the report lacks")
-    parser.add_argument("--quick", action="store_true", help="a look: nothing is written to the results")
-    given = parser.parse_args(arguments)
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="two models: does it run?")
+    quick = parser.parse_args().quick
+    torch.set_num_threads(1)
     torch.set_default_dtype(torch.float64)
-    folder = QUICK if given.quick else RESULTS
-    for name in given.models.split(","):  # Written after each model: an interrupted run loses none.
-        before = read_tables(NAME, folder=folder).get(TABLE, Table(TABLE)).rows if given.missing else []
-        started = time.perf_counter()
-        found = lines(name, {tuple(row[1:3]) for row in before if row[0] == name})
-        if found:
-            report(found, folder)
-            print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
-
-
-def report(found: list[tuple[str, str, str, dict[str, str]]], folder: Path) -> Path:
-    """Write these lines beside those of other models that were found before."""
-    before = read_tables(NAME, folder=folder).get(TABLE, Table(TABLE))
-    kept = [dict(zip(before.columns, row, strict=True)) for row in before.rows]
-    order: dict[tuple[str, str], int] = {}
-    new = [{"model": name, "site": site, "prior": kind, **each} for name, site, kind, each in found]
-    for row in kept + new:
-        order.setdefault((row["model"], row["site"]), len(order))
-    fresh = {(row["model"], row["site"], row["prior"]) for row in new}
-    rows = [row for row in kept if (row["model"], row["site"], row["prior"]) not in fresh] + new
-    rows.sort(key=lambda row: (list(MODELS).index(row["model"]), order[row["model"], row["site"]]))
+    rows: list[dict[str, str]] = []
+    for name in [*MODELS][: 2 if quick else None]:
+        started = time.process_time()
+        rows += lines(name)
+        print(f"{name}: {time.process_time() - started:.0f} s", flush=True)
     columns = list(dict.fromkeys(column for row in rows for column in row))
-    outcomes = [row[column] for row in rows for column in columns[3:] if row.get(column)]
+    outcomes = [row[column].partition(": ")[2] for row in rows for column in columns[2:] if column in row]
     counts = [[what, outcomes.count(what)] for what in sorted(set(outcomes))]
-    table = Table(TABLE, columns, [[row.get(column) for column in columns] for row in rows], note=NOTE)
-    return write_report(NAME, TITLE, [Table("What ran, how often", ["what", "times"], counts), table], folder=folder)
+    table = Table("By site and method", columns, [[row.get(column) for column in columns] for row in rows], note=NOTE)
+    often, folder = Table("What ran, how often", ["what", "times"], counts), QUICK if quick else RESULTS
+    write_report("priors_by_engine", "Priors by methods", [often, table], folder=folder)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,17 @@
-"""Links between papers from their topics, words from links, documents without links; recovery of known topics.
+"""Links between papers from their topics, words from links, documents without links.
 
-    python -m benchmarks.quality.relational_topics [--data DIR] [--parts default,chain,average,peers,new,recovery]
+    python -m benchmarks.quality.relational_topics [--data DIR]
 
 2,410 papers of Cora with 4,231 citations, taken as undirected: a tenth of the links is hidden and looked for among
 20,000 pairs without a link (AUC, AP), and among all documents that the other end is not known to be linked to (median
-rank). The number of topics and ``link_copies`` are chosen within the training links of every split, by the average
-precision of a short chain on a tenth of them; of the default nothing is. The peer, LDA and a logistic regression, has
-as many topics and chains as the default. Parts that are not run keep their tables.
+rank). PPL_SMOKE=1: one split, few topics, no result.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,34 +19,30 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
-from custom_inference import CollapsedGibbs, VariationalEM, match_components
+from custom_inference import CollapsedGibbs
 from custom_inference import fit as default_fit
 from custom_inference.families.links import SAMPLED
 from ppl_models import LDA, RTM
 
 INTRO = (
-    "Means over the splits. CPU seconds of one thread and one split, the choice of the settings apart. The additive "
-    "link, sampled from the links alone (negatives=0): on the proportions, and on the topics that the tokens took, as "
-    "the source has it. Scores are the expected links at the posterior means, averaged over chains where there are "
-    "several; once more times the roots of 1 + degree of both documents. Hidden links are looked for between "
-    "documents that keep their other links."
+    "Means over the splits. CPU seconds of one thread and one split. The additive link, sampled from the links alone "
+    "(negatives=0): on the proportions, and on the topics that the tokens took, as the source has it. Scores are the "
+    "expected links at the posterior means, averaged over chains where there are several. Hidden links are looked for "
+    "between documents that keep their other links."
 )
-COLUMNS = ("method", "splits", "AUC", "AP", "median rank", "CPU s", "CPU s of the choice")
-#: Numbers of topics and of copies of the links to choose from, for one chain and for several.
-CHOICES, OF_SEVERAL = ((50, 3), (100, 3)), ((100, 4), (150, 4))
-#: Chains that are averaged; those of the default of RTM.
-CHAINS, DEFAULT_CHAINS = 10, SAMPLED().chains
+COLUMNS = ("method", "splits", "AUC", "AP", "median rank", "CPU s")
+#: Topics of one chain, and how often each link counts.
+TOPICS, COPIES = 100, 3
 #: The model whose number of topics is that of the documents; type checkers ask for it.
 OPEN: Any = RTM
-#: Settings of chains: on the proportions and on the tokens' topics, of those for a choice, and of those for an average.
-LONG = {"warmup": 40, "num_samples": 30, "thin": 4}
-SHORT = {"warmup": 30, "num_samples": 10, "thin": 2}
-TOKENS = {"link_on": "tokens", "warmup": 40, "num_samples": 40, "thin": 2}
-EACH = {"warmup": 40, "num_samples": 6, "thin": 4, "alpha": 0.05}
+#: Settings of chains on the proportions and on the tokens' topics.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "RTM on proportions": {"link_on": "proportions", "warmup": 40, "num_samples": 30, "thin": 4},
+    "RTM on tokens' topics": {"link_on": "tokens", "warmup": 40, "num_samples": 40, "thin": 2},
+}
 
 
 @dataclass(frozen=True)
@@ -105,28 +99,11 @@ def scores(split: Split, score: Any) -> tuple[float, float, float]:
     return float(roc_auc_score(truth, value)), float(average_precision_score(truth, value)), float(np.median(rank))
 
 
-def fitted(x: Any, links: Any, topics: int, copies: int, seed: int = 0, **settings: Any) -> Any:
-    given = {"link_on": "proportions", "alpha": 0.1, **LONG, **settings}
-    how: dict[str, Any] = {"link_on": given.pop("link_on"), "link_copies": copies, "negatives": 0}
-    model = RTM(num_topics=topics, vocabulary_size=x.shape[1], **how)
-    method = CollapsedGibbs(chains=1, threads=1, **{name: given[name] for name in ("warmup", "num_samples", "thin")})
-    model = model.with_concentration(alpha=given["alpha"], gamma=0.1)
-    return method.fit(model, x, links=links, seed=seed, progress=False)
-
-
-def chains(split: Split, topics: int, copies: int, number: int, **settings: Any) -> Any:
-    """The mean of the expected links of so many chains."""
-    fits = (fitted(split.x, split.matrix, topics, copies, seed, **settings) for seed in range(number))
-    return sum(fit.predict(None).numpy() for fit in fits) / number
-
-
-def chosen(split: Split, choices: Sequence[tuple[int, int]], alpha: float) -> tuple[int, int]:
-    """The settings of the best average precision on a tenth of the training links."""
-    order = np.random.default_rng(7).permutation(len(split.known))
-    hidden = len(order) // 10
-    inner = Split(split.x, split.known[order[hidden:]], split.known[order[:hidden]], split.unlinked)
-    found = [scores(inner, chains(inner, *one, 1, **SHORT, alpha=alpha))[1] for one in choices]
-    return choices[int(np.argmax(found))]
+def fitted(x: Any, links: Any, topics: int, *, link_on: str, **chain: Any) -> Any:
+    how: dict[str, Any] = {"link_on": link_on, "link_copies": COPIES, "negatives": 0}
+    model = RTM(num_topics=topics, vocabulary_size=x.shape[1], **how).with_concentration(alpha=0.1, gamma=0.1)
+    method = CollapsedGibbs(chains=1, threads=1, **chain)
+    return method.fit(model, x, links=links, progress=False)
 
 
 def tfidf(x: Any) -> Any:
@@ -157,20 +134,13 @@ def by_default(split: Split) -> Any:
     )
 
 
-def regression(split: Split) -> Any:
-    """The mean over as many chains of LDA as the default of RTM has, of as many topics."""
-    topics = OPEN.for_data(split.x).num_topics
-    return sum(_regression(split, topics, seed) for seed in range(DEFAULT_CHAINS)) / DEFAULT_CHAINS
-
-
-def _regression(split: Split, topics: int, seed: int) -> Any:
-    """The probability of links by a logistic regression on the products of LDA's proportions."""
+def regression(split: Split, topics: int) -> Any:
+    """The probability of links by a logistic regression on the products of LDA's proportions, of one chain."""
     from sklearn.linear_model import LogisticRegression
 
-    model = LDA(num_topics=topics, vocabulary_size=split.x.shape[1])
-    model = model.with_concentration(alpha=min(0.1, 7.5 / topics))
-    method = CollapsedGibbs(chains=1, threads=1, warmup=40, num_samples=6, thin=4)
-    fit = method.fit(model, split.x, seed=seed, progress=False)
+    model = LDA(num_topics=topics, vocabulary_size=split.x.shape[1]).with_concentration(alpha=0.1)
+    method = CollapsedGibbs(chains=1, threads=1, warmup=40, num_samples=30, thin=4)
+    fit = method.fit(model, split.x, progress=False)
     share, size, rng = fit.transform().numpy(), split.x.shape[0], np.random.default_rng(2)
     others = np.sort(rng.integers(0, size, (10 * len(split.known), 2)), 1)
     pairs, truth = np.r_[split.known, others], np.arange(11 * len(split.known)) < len(split.known)
@@ -178,74 +148,49 @@ def _regression(split: Split, topics: int, seed: int) -> Any:
     return 1 / (1 + np.exp(-50 * (share * learner.coef_[0]) @ share.T - learner.intercept_[0]))
 
 
-def line(name: str, split: Split, made: Callable[[], Any], choice: float | None = None) -> list[Any]:
-    score, seconds = cpu_seconds(made)
-    found = [*scores(split, score), seconds, choice]
-    print(name, found, flush=True)
-    return found
+def table_of(title: str, note: str, splits: list[Split], lines: dict[str, Callable[[Split], Any]]) -> Table:
+    """The means of every line over the splits."""
+    table = Table(title, COLUMNS, note=note)
+    for name, made in lines.items():
+        found = []
+        for split in splits:
+            score, seconds = cpu_seconds(partial(made, split))
+            found.append([*scores(split, score), seconds])
+        table.rows.append([name, len(splits), *np.mean(found, axis=0).tolist()])
+        print(table.rows[-1], flush=True)
+    return table
 
 
-def averaged(name: str, rows: list[list[Any]]) -> list[Any]:
-    columns = [None if column[0] is None else float(np.mean(column)) for column in zip(*rows, strict=True)]
-    return [name, len(rows), *columns]
-
-
-def sampled(x: Any, pairs: Any, splits: int, number: int, choices: Sequence[tuple[int, int]]) -> Table:
+def one_chain(splits: list[Split], topics: int) -> Table:
     """Chains on the proportions, and on the tokens' topics."""
-    title, settings_of = ("One chain", LONG) if number == 1 else ("The mean of several chains", EACH)
-    of_tokens = TOKENS if number == 1 else {**EACH, "link_on": "tokens"}
-    alpha: Any = settings_of.get("alpha", 0.1)
-    table, rows, scaled, tokens, picked = Table(title, COLUMNS), [], [], [], []
-    fitted(x, linked(pairs, x.shape[0]), 2, 1, warmup=22, num_samples=1, thin=1)  # compiles what it needs
-    for seed in range(splits):
-        split = split_of(x, pairs, seed)
-        settings, choice = cpu_seconds(lambda split=split: chosen(split, choices, alpha))
-        picked.append(f"{settings[0]} topics, {settings[1]} copies")
-        kept: list[Any] = []
-        made = partial(chains, split, settings[0], settings[1], number, **settings_of)
-        rows.append(line(title, split, lambda m=made, k=kept: _keep(k, m()), choice))
-        made = partial(chains, split, settings[0], settings[1], number, **of_tokens)
-        tokens.append(line("tokens", split, made, choice))
-        root = np.sqrt(np.asarray(split.matrix.sum(1)).ravel() + 1)
-        scaled.append([*scores(split, kept[0] * root[:, None] * root), *rows[-1][3:]])
-    made_of = "one chain" if number == 1 else f"mean of {number} chains"
-    name = f"RTM on proportions, {made_of}"
-    table.rows.append(averaged(name, rows))
-    table.rows.append(averaged(f"{name}, times the roots of 1 + degree", scaled))
-    table.rows.append(averaged(f"RTM on tokens' topics, {made_of}", tokens))
-    table.note = f"Chosen: {'; '.join(picked)}. Concentration of the proportions: {alpha:g}."
-    return table
+
+    def made(settings: dict[str, Any]) -> Callable[[Split], Any]:
+        return lambda split: fitted(split.x, split.matrix, topics, **settings).predict(None).numpy()
+
+    for settings in SETTINGS.values():  # compiles what it needs
+        fitted(splits[0].x, splits[0].matrix, 2, **{**settings, "warmup": 22, "num_samples": 1})
+    note = f"{topics} topics, every link {COPIES} times. Concentration of the proportions: 0.1."
+    return table_of("One chain", note, splits, {f"{name}, one chain": made(one) for name, one in SETTINGS.items()})
 
 
-def _keep(kept: list[Any], value: Any) -> Any:
-    kept.append(value)
-    return value
-
-
-def defaults(x: Any, pairs: Any, splits: int) -> Table:
+def defaults(splits: list[Split]) -> Table:
     """The two lines, on every split."""
-    table = Table(TITLES["default"], COLUMNS)
-    table.note = f"{OPEN.for_data(x).num_topics} topics, by the number of documents; {DEFAULT_CHAINS} chains."
-    rows = [line("default", split_of(x, pairs, s), partial(by_default, split_of(x, pairs, s))) for s in range(splits)]
-    table.rows.append(averaged("fit(RTM(vocabulary_size=V), x, links=links)", rows))
-    return table
+    topics = OPEN.for_data(splits[0].x).num_topics
+    note = f"{topics} topics, by the number of documents; {SAMPLED().chains} chains."
+    return table_of("By default", note, splits, {"fit(RTM(vocabulary_size=V), x, links=links)": by_default})
 
 
-def peers(x: Any, pairs: Any, splits: int) -> Table:
-    table = Table(TITLES["peers"], COLUMNS)
-    table.note = "LDA with the topics and the chains of the default of RTM, concentrations too."
+def peers(splits: list[Split], topics: int) -> Table:
+    note = f"LDA with {topics} topics, a chain as long as those above, the same concentration."
     lines: dict[str, Callable[[Split], Any]] = {
-        "LDA, logistic on products": regression,
+        "LDA, logistic on products": partial(regression, topics=topics),
         "tf-idf cosine": lambda split: cosine(tfidf(split.x)),
         "tf-idf smoothed over the links, cosine": smoothed,
     }
-    for name, made in lines.items():
-        every = [split_of(x, pairs, seed) for seed in range(splits)]
-        table.rows.append(averaged(name, [line(name, s, lambda s=s, m=made: m(s)) for s in every]))
-    return table
+    return table_of("Without links in the topics", note, splits, lines)
 
 
-def new_documents(x: Any, pairs: Any, topics: int, copies: int) -> Table:
+def new_documents(x: Any, pairs: Any, topics: int) -> Table:
     """A tenth of the documents unseen: their links from their words alone, and their words from their links alone."""
     size = x.shape[0]
     unseen = np.zeros(size, bool)
@@ -253,10 +198,7 @@ def new_documents(x: Any, pairs: Any, topics: int, copies: int) -> Table:
     place, whole = np.cumsum(~unseen) - 1, linked(pairs, size)
     inner = place[pairs[~unseen[pairs].any(1)]]
     near = linked(inner, int((~unseen).sum()))
-    fits = {
-        "RTM on proportions": fitted(x[~unseen], near, topics, copies),
-        "RTM on tokens' topics": fitted(x[~unseen], near, topics, copies, **TOKENS),
-    }
+    fits = {name: fitted(x[~unseen], near, topics, **settings) for name, settings in SETTINGS.items()}
     across = whole[unseen][:, ~unseen]
     some = np.asarray(across.sum(1)).ravel() > 0
     known, words = across[some], x[unseen][some]
@@ -283,92 +225,16 @@ def new_documents(x: Any, pairs: Any, topics: int, copies: int) -> Table:
     return table
 
 
-def recovery(draws: int) -> Table:
-    """4 topics over 120 words, 150 documents of 40 tokens, links of each kind."""
-    note = "Medians over the draws; weights: the correlation of the estimates with the truth over topics, and the bias."
-    columns = ("link", "method", "draws", "topic TV", "TV without links", "weight correlation", "bias error", "CPU s")
-    table = Table("Recovery", columns, note=note)
-    gibbs = CollapsedGibbs(chains=1, threads=1, warmup=60, num_samples=20, thin=2)
-    bounded = VariationalEM(guide="dirichlet", max_iterations=25)
-    lines: list[tuple[str, str, Any, dict[str, Any]]] = [
-        ("additive", "Gibbs", gibbs, {"link_on": "tokens"}),
-        ("additive", "Gibbs, on proportions", gibbs, {"link_copies": 1}),
-        ("sigmoid", "Gibbs", gibbs, {}),
-        ("exponential", "Gibbs", gibbs, {}),
-        ("sigmoid", "variational EM", bounded, {}),
-        ("sigmoid", "variational EM, no negatives", bounded, {"negatives": 0}),
-    ]
-    for kind, name, method, how in lines:
-        found = np.median([_recovered(kind, method, seed, how) for seed in range(draws)], 0).tolist()
-        table.rows.append([kind, name, draws, *found])
-        print(table.rows[-1], flush=True)
-    return table
-
-
-def _recovered(kind: str, method: Any, seed: int, how: dict[str, Any]) -> tuple[float, ...]:
-    rng = np.random.default_rng(seed)
-    topic, proportion = rng.dirichlet(np.full(120, 0.1), 4), rng.dirichlet(np.full(4, 0.2), 150)
-    tokens = np.stack([rng.multinomial(40, p) for p in proportion])
-    x = np.sum([[rng.multinomial(n, topic[k]) for n in tokens[:, k]] for k in range(4)], 0).astype(float)
-    weight, bias = (
-        (np.array([0.6, 0.4, 0.3, 0.2]), 0.01) if kind == "additive" else (np.array([6.0, 5.0, 4.0, 3.0]), -5.0)
-    )
-    model = RTM(num_topics=4, vocabulary_size=120, link=kind, **how)
-    share = proportion if model.link_on == "proportions" else tokens / 40
-    score = (share * weight) @ share.T + bias
-    rate = {"additive": score, "sigmoid": 1 / (1 + np.exp(-score)), "exponential": np.exp(score)}[kind]
-    drawn = rng.random(rate.shape) < rate if kind == "sigmoid" else rng.poisson(rate)
-    upper = np.triu(drawn, 1).astype(float)
-    fit, seconds = cpu_seconds(
-        lambda: method.fit(model, x, links=sp.csr_matrix(upper + upper.T), seed=seed, progress=False)
-    )
-    plain = CollapsedGibbs(chains=1, threads=1, warmup=60, num_samples=20).fit(
-        LDA(num_topics=4, vocabulary_size=120), x, seed=seed, progress=False
-    )
-    order = match_components(torch.as_tensor(topic), fit.params["topic"]).order
-    found, error = fit.params["link_weight"][order].numpy(), float(fit.params["link_bias"]) - bias
-    return _apart(topic, fit), _apart(topic, plain), float(np.corrcoef(found, weight)[0, 1]), abs(error), seconds
-
-
-def _apart(topic: Any, fit: Any) -> float:
-    """The mean total variation of the topics, matched."""
-    order = match_components(torch.as_tensor(topic), fit.params["topic"]).order
-    return float(np.abs(fit.params["topic"][order].numpy() - topic).sum(1).mean() / 2)
-
-
-TITLES = {
-    "default": "By default",
-    "chain": "One chain",
-    "average": "The mean of several chains",
-    "peers": "Without links in the topics",
-    "new": "Documents without links, documents without words",
-    "recovery": "Recovery",
-}
-
-
-def main(arguments: Sequence[str] | None = None, *, results: Path | None = None) -> None:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add_data_option(parser)
-    parser.add_argument("--parts", default=",".join(TITLES))
-    given = parser.parse_args(arguments)
-    smoke = bool(os.environ.get("PPL_SMOKE"))
-    results = results or (QUICK if smoke else RESULTS)
-    folder, parts = require_data(parser, given), given.parts.split(",")
+    folder = require_data(parser, parser.parse_args())
     quiet_and_single_threaded()
-    (x, pairs), splits = cora(folder), 1 if smoke else 3
-    choices, several = (((5, 1),),) * 2 if smoke else (CHOICES, OF_SEVERAL)
-    old = read_tables("relational_topics", folder=results)
-    made: dict[str, Callable[[], Table]] = {
-        "default": lambda: defaults(x, pairs, splits),
-        "chain": lambda: sampled(x, pairs, splits, 1, choices),
-        "average": lambda: sampled(x, pairs, splits, 2 if smoke else CHAINS, several),
-        "peers": lambda: peers(x, pairs, splits),
-        "new": lambda: new_documents(x, pairs, 5 if smoke else 100, 3),
-        "recovery": lambda: recovery(1 if smoke else 10),
-    }
-    tables = [made[part]() if part in parts else old.get(TITLES[part]) for part in made]
-    shown = [table for table in tables if table is not None]
-    write_report("relational_topics", "Links between documents from their topics", shown, intro=INTRO, folder=results)
+    number, topics, results = (1, 5, QUICK) if os.environ.get("PPL_SMOKE") else (3, TOPICS, RESULTS)
+    x, pairs = cora(folder)
+    splits = [split_of(x, pairs, seed) for seed in range(number)]
+    tables = [defaults(splits), one_chain(splits, topics), peers(splits, topics), new_documents(x, pairs, topics)]
+    write_report("relational_topics", "Links between documents from their topics", tables, intro=INTRO, folder=results)
 
 
 if __name__ == "__main__":

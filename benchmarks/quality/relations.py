@@ -1,11 +1,10 @@
 """Clusters of relational data: the most probable ones of Kemp's data sets, planted ones, and ratings of films.
 
-    python -m benchmarks.quality.relations [--data DIR] [--parts animals,nations,umls,vb,planted,ratings]
-        [--splits 0 1]
+    python -m benchmarks.quality.relations [--data DIR]
 
-Writes ``benchmarks/results/relations.{md,json}`` and its figures; parts that are not measured again keep what the
-report had of them. Everything by `fit` with its defaults, of the best clusters alone (no draws) unless it says
-otherwise. PPL_SMOKE=1: small planted relations alone, into ``results/quick``.
+Writes ``benchmarks/results/relations.{md,json}`` and its figures. Everything by `fit` with its defaults, of the best
+clusters alone (no draws) unless it says otherwise. PPL_SMOKE=1: small planted relations alone, into
+``results/quick``.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 import numpy as np
 from scipy.special import betaln, gammaln
 
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks._report import QUICK, RESULTS, Table, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from benchmarks.quality._ratings import Films
 from custom_inference import fit
@@ -31,6 +30,8 @@ BEST, UMLS, NATIONS, VB, PLANTED, RATINGS = (
     "Best partitions", "Semantic groups of UMLS", "Clusters of nations", "Variational Bayes", "Planted clusters",
     "Ratings",
 )  # fmt: skip
+#: Seeds of the best partitions and of vb, and of planted clusters.
+SEEDS, PLANTED_SEEDS = 3, 5
 #: Type of entities -> the array of its names.
 NAMES = {
     "animals": {"animal": "animals", "feature": "features"},
@@ -51,7 +52,7 @@ NOTES = {
     "no fit saw: adjusted Rand index (ARI), and of every cluster its groups.",
     NATIONS: "The best of the seeds, as in the source's Fig. 27.26: clusters of countries, and the largest of "
     "interactions and of attributes.",
-    VB: "The score, as above, of the best partition that a method found; under vb also its bound on the log evidence. "
+    VB: "The score, as above, of the best partition that was found, and the bound on the log evidence. "
     "vb from random clusters: of six starts, without the search that "
     "it otherwise begins with. CPU seconds of everything.",
     PLANTED: "Relations of one type with 0/1 cells (arity 1: counts) drawn from three or four clusters of random "
@@ -68,8 +69,8 @@ COLUMNS: dict[str, Sequence[str]] = {
     UMLS: ("cluster", "concepts", "groups"),
     NATIONS: ("type", "cluster", "members"),
     VB: ("data", "method", "seed", "score", "bound", "CPU s", "clusters"),
-    PLANTED: ("arity", "entities", "clusters", "found, of 10 seeds", "as probable", "ARI", "CPU s"),
-    RATINGS: ("method", "split", "RMSE", "CPU s", "clusters"),
+    PLANTED: ("arity", "entities", "clusters", f"found, of {PLANTED_SEEDS} seeds", "as probable", "ARI", "CPU s"),
+    RATINGS: ("method", "RMSE", "CPU s", "clusters"),
 }
 
 
@@ -109,7 +110,7 @@ def best(folder: Path, name: str) -> tuple[list[list[Any]], Any, Any]:
     model = IRM(types=data.types, relations=axes, priors={"concentration": 1.0})
     fit(model, data, seed=9, rounds=1, num_samples=0, progress=False)  # compiles
     rows, fits = [], []
-    for seed in range(5):
+    for seed in range(SEEDS):
         found, spent = cpu_seconds(lambda seed=seed: fit(model, data, seed=seed, num_samples=0, progress=False))
         got = score(x, axes, {t: found.params[f"cluster_{t}"].numpy() for t in model.types})
         asked, most = ASKED[name]
@@ -122,9 +123,7 @@ def best(folder: Path, name: str) -> tuple[list[list[Any]], Any, Any]:
 
 
 def bounds(folder: Path) -> list[list[Any]]:
-    ways: dict[str, dict[str, Any]] = {
-        "search": {"num_samples": 0}, "vb": {"method": "vb"}, "vb from random clusters": {"method": "vb", "rounds": 0},
-    }  # fmt: skip
+    ways: dict[str, dict[str, Any]] = {"vb": {}, "vb from random clusters": {"rounds": 0}}
     rows: list[list[Any]] = []
     for name in ("animals", "nations"):
         x, axes, _ = kemp(folder, name)
@@ -132,11 +131,11 @@ def bounds(folder: Path) -> list[list[Any]]:
         model = IRM(types=data.types, relations=axes, priors={"concentration": 1.0})
         fit(model, data, seed=9, rounds=1, num_samples=0, progress=False)  # compiles
         for way, settings in ways.items():
-            for seed in range(3):
-                call = partial(fit, model, data, seed=seed, progress=False, **settings)
+            for seed in range(SEEDS):
+                call = partial(fit, model, data, seed=seed, method="vb", progress=False, **settings)
                 found, spent = cpu_seconds(call)
                 got = score(x, axes, {t: found.params[f"cluster_{t}"].numpy() for t in model.types})
-                bound = "" if way == "search" else f"{float(found.elbo[-1]):.1f}"
+                bound = f"{float(found.elbo[-1]):.1f}"
                 sizes = ", ".join(f"{found.num_clusters(t)} {t}" for t in model.types)
                 rows.append([name, way, seed, f"{got:.2f}", bound, f"{spent:.2f}", sizes])
                 print(rows[-1], flush=True)
@@ -171,7 +170,7 @@ def nations_clusters(found: Any, _: Any) -> list[list[Any]]:
     return rows
 
 
-def planted(seeds: int = 10) -> list[list[Any]]:
+def planted(seeds: int = PLANTED_SEEDS) -> list[list[Any]]:
     rows: list[list[Any]] = []
     for arity, size, clusters in ((1, 60, 3), (2, 60, 4), (3, 30, 4)):
         found, exact, probable, spent = [], 0, 0, []
@@ -212,7 +211,7 @@ def film_relations(films: Films, train: np.ndarray, attributes: bool) -> tuple[I
     return IRM.for_data(data, cells={"rates": "gaussian"}), data
 
 
-def film_ratings(folder: Path, splits: list[int]) -> list[list[Any]]:
+def film_ratings(folder: Path) -> list[list[Any]]:
     films, rows = Films.read(folder), []
 
     def by_irm(attributes: bool, **settings: Any) -> Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, str]]:
@@ -237,57 +236,42 @@ def film_ratings(folder: Path, splits: list[int]) -> list[list[Any]]:
         "IRM, variational Bayes": by_irm(False, method="vb", starts=1, tolerance=1.0),
         "PMF": by_pmf,
     }
-    for split in splits:
-        train, test = films.split(split)
-        for name, way in ways.items():
-            (mean, clusters), spent = cpu_seconds(lambda way=way, train=train, test=test: way(train, test))
-            error = float(np.sqrt(np.mean((np.clip(mean, 1, 5) - films.value[test]) ** 2)))
-            rows.append([name, split, f"{error:.4f}", f"{spent:.1f}", clusters])
-            print(rows[-1], flush=True)
+    train, test = films.split(0)
+    for name, way in ways.items():
+        (mean, clusters), spent = cpu_seconds(partial(way, train, test))
+        error = float(np.sqrt(np.mean((np.clip(mean, 1, 5) - films.value[test]) ** 2)))
+        rows.append([name, f"{error:.4f}", f"{spent:.1f}", clusters])
+        print(rows[-1], flush=True)
     return rows
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     add_data_option(parser)
-    parser.add_argument("--parts", default="animals,nations,umls,vb,planted,ratings")
-    parser.add_argument("--splits", type=int, nargs="+", default=[0, 1], help="of the ratings")
     options = parser.parse_args()
     quiet_and_single_threaded()
     if os.environ.get("PPL_SMOKE") == "1":
         tables = [Table(PLANTED, COLUMNS[PLANTED], planted(1), note=NOTES[PLANTED])]
         write_report("relations", "Relational data", tables, folder=QUICK)
         return
-    folder, parts = require_data(parser, options), options.parts.split(",")
-    before = read_tables("relations")
+    folder = require_data(parser, options)
     made = {title: Table(title, COLUMNS[title], note=NOTES[title]) for title in COLUMNS}
-    made |= {title: table for title, table in before.items() if title in made}
-    for part in parts:
-        if part in ASKED:
-            rows, found, about = best(folder, part)
-            kept = [row for row in made[BEST].rows if row[0] != part]
-            order = list(ASKED)
-            made[BEST] = Table(
-                BEST, COLUMNS[BEST], sorted(kept + rows, key=lambda row: order.index(row[0])), NOTES[BEST]
-            )
-            if part == "umls":
-                made[UMLS] = Table(UMLS, COLUMNS[UMLS], umls_groups(found, about), NOTES[UMLS])
-            if part == "nations":
-                made[NATIONS] = Table(NATIONS, COLUMNS[NATIONS], nations_clusters(found, about), NOTES[NATIONS])
-            if part != "animals":
-                name = "relations_nations.png" if part == "nations" else "relations_umls.png"
-                found.plot("relations" if part == "nations" else "clusters").savefig(RESULTS / name)
-                made[UMLS if part == "umls" else NATIONS].figures = (name,)
-        else:
-            title, make = {
-                "vb": (VB, partial(bounds, folder)),
-                "planted": (PLANTED, planted),
-                "ratings": (RATINGS, partial(film_ratings, folder, options.splits)),
-            }[part]
-            rows = make()
-            made[title] = Table(title, COLUMNS[title], rows, NOTES[title])
-        tables = [table for table in made.values() if table.rows]
-        write_report("relations", "Relational data", tables)
+    for name in ASKED:
+        rows, found, about = best(folder, name)
+        made[BEST].rows += rows
+        if name == "umls":
+            made[UMLS].rows = umls_groups(found, about)
+            made[UMLS].figures = [_drawn(found, "clusters", "relations_umls.png")]
+        if name == "nations":
+            made[NATIONS].rows = nations_clusters(found, about)
+            made[NATIONS].figures = [_drawn(found, "relations", "relations_nations.png")]
+    made[VB].rows, made[PLANTED].rows, made[RATINGS].rows = bounds(folder), planted(), film_ratings(folder)
+    write_report("relations", "Relational data", list(made.values()))
+
+
+def _drawn(found: Any, kind: str, name: str) -> str:
+    found.plot(kind).savefig(RESULTS / name)
+    return name
 
 
 if __name__ == "__main__":

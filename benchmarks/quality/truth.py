@@ -1,6 +1,6 @@
 """How far annealed estimates of log p(x_n) are from the truth, and what they cost, where sums are out of reach.
 
-    python -m benchmarks.quality.truth [--parts cases models graphs calibration] [--data DIR] [--quick]
+    python -m benchmarks.quality.truth [--data DIR] [--quick]
 
 Cases: fits of real data. Models: every model of rows with many components, at globals drawn from its prior (flat ones
 from their starting values), and rows drawn from it. Graphs: block models, at globals drawn from their priors. Both
@@ -25,8 +25,8 @@ import torch
 from torch.distributions import constraints
 
 import custom_inference as ci
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
-from benchmarks.quality._common import add_data_option
+from benchmarks._report import QUICK, RESULTS, Table, write_report
+from benchmarks.quality._common import add_data_option, require_data
 from custom_inference.checks.calibration.labels import prior_draw
 from custom_inference.checks.reference import find_posterior_reference
 from custom_inference.core.annealing.estimate import Budget, Estimated
@@ -57,8 +57,7 @@ from ppl_models import (
 from ppl_models.block_models import BlockModel
 from ppl_models.core.sites import Site
 
-NAME, SEED = "truth", 0
-LARGER = "12 entries of the latent and 40 features where the model allows."
+SEED = 0
 #: Rows that are drawn to be bounded from both sides, and tokens at most of documents that another method goes through.
 DRAWN, LEFT_TO_RIGHT = 40, 120
 
@@ -92,13 +91,13 @@ class Abilities(RowModel):
 
 @dataclass(frozen=True)
 class Case:
-    """A model at globals, and rows; error: what is asked of the standard error; seconds: of the budget."""
+    """A model at globals, and rows; seconds: of the budget; other: what else estimates log p(x_n)."""
 
     name: str
     model: Model
     params: dict[str, torch.Tensor]
     data: Data
-    seconds: float = 15.0
+    seconds: float = 6.0
     other: Callable[[Case], tuple[torch.Tensor, torch.Tensor]] | None = None
 
 
@@ -109,12 +108,12 @@ def digits(level: float | None = 7.0) -> Any:
     return pixels if level is None else (pixels > level).astype(float)
 
 
-def fitted(name: str, model: Model, x: Any, rows: int, seconds: float = 15.0) -> Case:
+def fitted(name: str, model: Model, x: Any, rows: int) -> Case:
     """The default fit of a model, and its first rows."""
     fit = ci.fit(model, x, progress=False, seed=SEED)
     params = {site: value.double() for site, value in fit.globals.items()}
     data = fit.model.as_read(fit.data).rows(torch.arange(min(rows, len(fit.data))))
-    return Case(name, fit.model, params, data.to(dtype=torch.float64), seconds)
+    return Case(name, fit.model, params, data.to(dtype=torch.float64))
 
 
 def read_documents(folder: Path) -> Any:
@@ -146,23 +145,21 @@ def by_importance(case: Case) -> tuple[torch.Tensor, torch.Tensor]:
     return found.log_evidence, found.standard_error
 
 
-def cases(quick: bool, folder: Path | None) -> Iterator[Case]:
+def cases(quick: bool, folder: Path) -> Iterator[Case]:
     """The cases, fitted one after the other."""
-    rows = 20 if quick else 200
-    sizes = (12,) if quick else (30,)
-    for size in sizes:
-        yield fitted(f"NOCA, {size} sources, digits", NOCA(num_components=size, num_features=64), digits(), rows)
-    for size in (12,) if quick else (30, 40):
-        yield fitted(f"CVQ, {size} sources, digits", CVQ(num_components=size, num_features=64), digits(None), rows)
     if quick:
+        yield fitted("NOCA, 12 sources, digits", NOCA(num_components=12, num_features=64), digits(), 20)
         return
+    rows = 200
+    yield fitted("NOCA, 30 sources, digits", NOCA(num_components=30, num_features=64), digits(), rows)
+    for size in (30, 40):
+        yield fitted(f"CVQ, {size} sources, digits", CVQ(num_components=size, num_features=64), digits(None), rows)
     machine = HelmholtzMachine(layers=(40, 64))
     yield fitted("Helmholtz machine, 40 units, digits", machine, digits(), rows)
     rng = np.random.default_rng(SEED)
-    if folder is not None:
-        words = read_documents(folder)
-        case = fitted("LDA, 50 topics, newsgroups", LDA(num_topics=50, vocabulary_size=words.shape[1]), words, rows)
-        yield replace(case, other=left_to_right)
+    words = read_documents(folder)
+    case = fitted("LDA, 50 topics, newsgroups", LDA(num_topics=50, vocabulary_size=words.shape[1]), words, rows)
+    yield replace(case, other=left_to_right)
     user, item = rng.integers(0, 300, 9000), rng.integers(0, 200, 9000)
     taste = rng.normal(size=(300, 8)), rng.normal(size=(200, 8))
     stars = np.clip(np.round(3 + (taste[0][user] * taste[1][item]).sum(1) / 3 + 0.7 * rng.normal(size=9000)), 1, 5)
@@ -217,13 +214,13 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def measure_cases(quick: bool, folder: Path | None) -> list[Table]:
+def measure_cases(quick: bool, folder: Path) -> Table:
     others = f"left to right with 8 x 100 particles, in documents of up to {LEFT_TO_RIGHT} tokens; importance sampling"
     table = Table("Fits", COLUMNS, note=f"Nats a row. Other methods: {others}.")
     for case in cases(quick, folder):
         table.rows.append(line(case))
         print(table.rows[-1], flush=True)
-    return [table]
+    return table
 
 
 def enlarge(model: Model) -> Model:
@@ -237,7 +234,7 @@ def enlarge(model: Model) -> Model:
         return model
 
 
-def measure_models(quick: bool, folder: Path | None) -> list[Table]:
+def measure_models(quick: bool) -> Table:
     columns = ("model", "what is exact", *COLUMNS[1:7])
     table = Table(
         "Every model of rows", columns, note="12 entries of the latent and 40 features where the model allows."
@@ -251,7 +248,7 @@ def measure_models(quick: bool, folder: Path | None) -> list[Table]:
         except PPLError as error:
             table.rows.append([name, str(error).partition("\n")[0][:80], *[""] * 6])
         print(table.rows[-1], flush=True)
-    return [table]
+    return table
 
 
 def line_of_model(example: Any, quick: bool) -> list[Any]:
@@ -268,10 +265,10 @@ def line_of_model(example: Any, quick: bool) -> list[Any]:
         params = {site: value.double() for site, value in example.truth.items() if site in model.global_sites}
         data = model.as_read(model.prepare(example.data, dtype=torch.float64)).rows(torch.arange(20))
     exact = "sum or quadrature" if "exact" in bounds_of(larger) else "nothing"
-    return [exact, *line(Case("", larger, params, data, 10.0))[1:7]]
+    return [exact, *line(Case("", larger, params, data, 2.0))[1:7]]
 
 
-def measure_graphs(quick: bool, folder: Path | None) -> list[Table]:
+def measure_graphs(quick: bool) -> Table:
     """Graphs drawn from block models, which are one row: the whole labeling, or all memberships."""
     columns = ("model", "nodes", "standard error of all", "a node", "gap a node", "its error", "CPU seconds")
     table = Table(
@@ -285,17 +282,17 @@ def measure_graphs(quick: bool, folder: Path | None) -> list[Table]:
         drawn = sample_rows(model, params, model.num_nodes, seed=SEED)
         data = model.as_read(model.prepare(drawn[model.observed_site], dtype=torch.float64))
         begin = time.process_time()
-        found = find_posterior_reference(model, params, data, reference="ais", seconds=30.0, seed=SEED)
+        found = find_posterior_reference(model, params, data, reference="ais", seconds=10.0, seed=SEED)
         seconds = time.process_time() - begin
         assert found.estimated is not None and found.check is not None
         error = float(found.estimated.standard_error)
         gap = [found.check.gap, found.check.gap_error]
         table.rows.append([kind.__name__, model.num_nodes, error, error / model.num_nodes, *gap, seconds])
         print(table.rows[-1], flush=True)
-    return [table]
+    return table
 
 
-def measure_calibration(quick: bool, folder: Path | None) -> list[Table]:
+def measure_calibration(quick: bool) -> Table:
     """Intervals of three standard errors about estimates, over seeds, where the truth is known."""
     table = Table("Three standard errors hold", ("model", "runs", "share", "mean z", "sd of z"))
     for name in ("noca", "cvq", "gaussian_pca", "lda", "mixture_of_poissons", "logistic_pca"):
@@ -304,35 +301,26 @@ def measure_calibration(quick: bool, folder: Path | None) -> list[Table]:
         data = model.as_read(model.prepare(example.data, dtype=torch.float64)).rows(torch.arange(30))
         params = {site: value.double() for site, value in example.truth.items() if site in model.global_sites}
         exact = log_likelihood(model, params, data, bound="exact")
-        runs = [
-            anneal_locals(model, params, data, Budget(seconds=5.0), seed=seed) for seed in range(2 if quick else 10)
-        ]
+        runs = [anneal_locals(model, params, data, Budget(seconds=3.0), seed=seed) for seed in range(2 if quick else 4)]
         z = torch.cat([(run.log_evidence - exact) / run.standard_error for run in runs])
         table.rows.append([name, len(z), float((z.abs() < 3).double().mean()), float(z.mean()), float(z.std())])
         print(table.rows[-1], flush=True)
-    return [table]
-
-
-PARTS: dict[str, Callable[[bool, Path | None], list[Table]]] = {
-    "cases": measure_cases, "models": measure_models, "graphs": measure_graphs, "calibration": measure_calibration,
-}  # fmt: skip
+    return table
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     add_data_option(parser)
     parser.add_argument("--quick", action="store_true", help="a tiny run, which is no result")
     arguments = parser.parse_args()
+    folder, quick = require_data(parser, arguments), arguments.quick
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    folder, where = arguments.data, QUICK if arguments.quick else RESULTS
-    tables: list[Table] = []
-    for part in arguments.parts:
-        tables += PARTS[part](arguments.quick, folder)
-        done = {table.title for table in tables}
-        kept = [] if arguments.quick else [table for table in read_tables(NAME).values() if table.title not in done]
-        print(write_report(NAME, "Annealed estimates and the truth", [*tables, *kept], folder=where))
+    tables = [
+        measure_cases(quick, folder),
+        *(one(quick) for one in (measure_models, measure_graphs, measure_calibration)),
+    ]
+    print(write_report("truth", "Annealed estimates and the truth", tables, folder=QUICK if quick else RESULTS))
 
 
 if __name__ == "__main__":

@@ -29,25 +29,18 @@ def test_every_model_has_its_exact_engine_among_the_cases():
     assert sum(case.known == SPOILED for case in cases) == 4 and len(fit_cases()) > 20
 
 
-def test_a_report_says_what_should_be_and_keeps_the_parts_that_are_not_measured(tmp_path, monkeypatch):
+def test_a_report_says_what_should_be(tmp_path, monkeypatch):
     def two() -> list[Case]:
         return [Case("one rate", one_rate(), OneRate(), "globals", EXACT, 5),
                 Case("one rate", one_rate(), OneRate(narrow=9.0), "globals", SPOILED, 5)]  # fmt: skip
 
-    _, title, note = calibration.PARTS["fits"]
-    monkeypatch.setitem(calibration.PARTS, "fits", (two, title, note))
-    monkeypatch.setitem(calibration.PARTS, "locals", (lambda: two()[:1], "Locals", ""))
-    calibration.measure("fits", calibration.Chosen(), 40, tmp_path)
-    calibration.measure("locals", calibration.Chosen(), 40, tmp_path)
-    calibration.measure("locals", calibration.Chosen(), 2, tmp_path)
-    for chosen in (calibration.Chosen(missing=True), calibration.Chosen(models=["another"])):
-        calibration.measure("fits", chosen, 2, tmp_path)
-    tables = json.loads((tmp_path / "calibration.json").read_text())["tables"]
-    fits = next(table["rows"] for table in tables if table["title"] == title)
-    assert [row["as it should"] for row in fits] == ["yes", "yes"] and fits[1]["finding"] == "over-confident"
-    assert [row["simulations"] for row in fits] == [40, 40]
-    counted = {(row["part"], row["posterior"]): row for row in tables[0]["rows"]}
-    assert counted[title, SPOILED]["over-confident"] == 1 and counted[title, EXACT]["as it should"] == "1 of 1"
+    monkeypatch.setattr(calibration, "PARTS", {"fits": (two, "Fits", ""), "locals": (lambda: two()[:1], "Locals", "")})
+    calibration.report(40, tmp_path)
+    counts, fits, _ = json.loads((tmp_path / "calibration.json").read_text())["tables"]
+    assert [row["as it should"] for row in fits["rows"]] == ["yes", "yes"]
+    assert fits["rows"][1]["finding"] == "over-confident" and fits["rows"][1]["simulations"] == 40
+    counted = {(row["part"], row["posterior"]): row for row in counts["rows"]}
+    assert counted["Fits", SPOILED]["over-confident"] == 1 and counted["Fits", EXACT]["as it should"] == "1 of 1"
     assert (tmp_path / "calibration_fits.png").is_file() and (tmp_path / "calibration_locals.png").is_file()
     assert "one rate" in (tmp_path / "calibration.md").read_text()
 
