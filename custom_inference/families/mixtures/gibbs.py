@@ -22,7 +22,8 @@ from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.pair import array
 from custom_inference.families.mixtures.common import Density
 from custom_inference.families.mixtures.densities import density_of
-from custom_inference.families.mixtures.engines import MixtureExact
+from custom_inference.families.mixtures.engines import MixtureExact, MixtureVB
+from custom_inference.families.mixtures.moves import continue_em
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model
@@ -187,6 +188,15 @@ class MixtureSampler(Sampler):
         given = None if start is None else engine.log_joint(model, {s: v.to(rows.like) for s, v in start.items()}, rows)
         chain = MixtureChain(conjugate, density_of(model), rows, seed, given, explicit)
         return with_hyper_parameters(model, chain, explicit, seed, start)
+
+    def propose(self, model: Model, data: Data, seed: int) -> Params:
+        """Propose an optimum of variational Bayes, each of a search of its own: rows that are drawn one after the other
+        into empty classes would all join the first where most of their entries are alike, and never leave it."""
+        conjugate, engine = with_references(model)[0], MixtureVB()
+        rows, generator = engine.rows(conjugate, data), torch.Generator().manual_seed(seed % 2**63)
+        state = engine.propose(conjugate, rows, generator, 0)
+        state = engine.refine(conjugate, rows, continue_em(engine, conjugate, rows, state).state, generator, agreed=True)
+        return state.values(conjugate)
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         probability = locals_.mean(0)
