@@ -17,7 +17,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method, to_ask_with
 from custom_inference.core.settings import require_whole
 from custom_inference.gibbs.chains import Record, Settings, run_chains
-from custom_inference.gibbs.modes import left_out, rank_modes
+from custom_inference.gibbs.modes import Mode, left_out, rank_modes, say_lower
 from custom_inference.gibbs.protocol import Params, Sampler, sampler_of
 from ppl_models import Data, MethodError, Model
 
@@ -147,7 +147,8 @@ class CollapsedGibbs(Settings, Method):
         total, zero = sum(one.count for one in agreeing), torch.zeros(())
         params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}
         diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
-        remarks = left_out(modes[0], [mode for mode in modes if not any(mode.record is one for one in agreeing)])
+        same = [mode for mode in modes if any(mode.record is one for one in agreeing)]
+        remarks = left_out(modes[0], [mode for mode in modes if mode not in same])
         each = sampler.keep_each([one.mean for one in usable], [one.locals for one in usable])
         remarks += [f"predictions are the mean over all {len(usable)} chains"] * (len(usable) > 1 and bool(each))
         beside = ", ".join(["q", *best.chain.list_sampled()])
@@ -157,7 +158,7 @@ class CollapsedGibbs(Settings, Method):
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
             bound_name=sampler.target or f"log p(x, {beside}), all else integrated out",
             objective="log joint",
-            status="; ".join([*self._status(records, usable, agreeing, interrupted, diagnostics), *remarks]),
+            status="; ".join([*self._status(records, modes, same, interrupted, diagnostics), *remarks]),
             ended=Ended.INTERRUPTED if interrupted else Ended.SAMPLED,
             method=self,
             data=data,
@@ -178,22 +179,26 @@ class CollapsedGibbs(Settings, Method):
         )
 
     def _status(
-        self, records: list[Record], usable: list[Record], agreeing: list[Record], interrupted: bool, found: dict
+        self, records: list[Record], modes: list[Mode], same: list[Mode], interrupted: bool, found: dict
     ) -> list[str]:
+        """modes: of all usable chains; same: of those that agree with the best."""
+        first, agreeing = modes[0].record, [mode.record for mode in same]
+        still = all(record.count > 1 and len(set(record.lp)) == 1 for record in agreeing)
         chains = "one chain" if len(agreeing) == 1 else f"{len(agreeing)} chains"
         drawn = f"{chains} of {_shortest(agreeing)} draws, {self.thin} sweeps apart"
         parts = [f"{drawn}, after {self.warmup} of warm-up"]
         if interrupted:
             parts = [f"interrupted after {sum(r.sweeps for r in records)} sweeps in all; {drawn}"]
         parts += [found["agreement"]] if "agreement" in found else []
-        if self.align and usable[0].sampler.matched:
-            parts.append(f"{len(agreeing)} of {len(usable)} chains found these components")
+        if self.align and first.sampler.matched:
+            moved = "never left" if still else "found"
+            parts.append(f"{len(same)} of {len(modes)} chains {moved} these components{say_lower(same)}")
         if found["lp_r_hat"] is None:
-            parts.append("no R-hat: too few draws, or all alike")
+            parts.append("no R-hat: " + ("the draws of a chain are all alike" if still else "too few draws"))
         else:
-            what = usable[0].sampler.target or "log p(x, q)"
+            what = first.sampler.target or "log p(x, q)"
             parts.append(f"{what}: R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
-        return [*parts, *usable[0].chain.list_sampled().values()]
+        return [*parts, *first.chain.list_sampled().values()]
 
 
 def _shortest(records: list[Record]) -> int:

@@ -22,7 +22,7 @@ _ERRORS = 3.0
 _NATS = 5.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mode:
     """The mode that a chain sampled. level: the estimate, or the mean log joint; error: of the latter."""
 
@@ -40,12 +40,17 @@ class Mode:
         level = float(lp.mean()) if evidence is None else evidence
         return cls(record, level, error, evidence is not None, record.chain.remark())
 
+    def below(self, best: Mode) -> bool:
+        """Tell whether the mode is less probable than another, by more than the estimates' errors."""
+        spread = _NATS if self.estimated else _ERRORS * float(np.hypot(best.error, self.error))
+        return best.level - self.level > spread
+
     def lower(self, best: Mode) -> str:
         """How much less probable the mode is than another."""
-        apart, spread = best.level - self.level, _ERRORS * float(np.hypot(best.error, self.error))
+        apart, below = best.level - self.level, self.below(best)
         if self.estimated:
-            return f"log evidence {apart:.1f} lower" if apart > _NATS else "about as probable"
-        return f"log p(x, q) {apart:.1f} lower" + ("" if apart > spread else ", within the chains' spread")
+            return f"log evidence {apart:.1f} lower" if below else "about as probable"
+        return f"log p(x, q) {apart:.1f} lower" + ("" if below else ", within the chains' spread")
 
 
 def rank_modes(records: Sequence[Record]) -> list[Mode]:
@@ -53,6 +58,14 @@ def rank_modes(records: Sequence[Record]) -> list[Mode]:
     modes = sorted(map(Mode.of, records), key=lambda mode: -mode.level)  # stable: equal ones stay in order
     top = [mode for mode in modes if mode.estimated and mode.level > modes[0].level - _NATS]
     return [*sorted(top, key=lambda mode: mode.error), *modes[len(top) :]]
+
+
+def say_lower(modes: Sequence[Mode]) -> str:
+    """Remark on chains that found the components of the first but are less probable, or nothing."""
+    below = [mode for mode in modes if mode.below(modes[0])]
+    if not below:
+        return ""
+    return f" ({len(below)} of them less probable: {min(below, key=lambda one: one.level).lower(modes[0])})"
 
 
 def left_out(best: Mode, others: Sequence[Mode]) -> list[str]:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.doors import needs_no_number, read_for
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import DataError, ModelError
 from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.covariates import read_before
 from ppl_models.data.held import Source
 from ppl_models.data.matrix import Data
-from ppl_models.data.names import encode_labels
+from ppl_models.data.names import encode_classes, encode_labels
 from ppl_models.data.row_blocks import RowBlocks
 from ppl_models.data.times import count_slices
 
@@ -117,6 +117,10 @@ def _read_beside(kind: ModelType, data: Data, others: Mapping[str, Any]) -> tupl
     held = dict(data.others)
     named = {one.name for one in fields(cast(Any, kind))}
     for site, value in others.items():
+        if site == "response" and "class" in kind.axes:
+            with contextlib.suppress(DataError):  # several columns, whose classes have no names
+                value, classes = encode_classes(value, None)
+                data = data.with_labels("class", classes)
         names = encode_labels(value, None, None)[1] if site == "labels" else None
         blocks = f"{site.removesuffix('_covariates')}_blocks"
         parts: Any = value

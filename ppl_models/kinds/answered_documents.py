@@ -108,5 +108,6 @@ class AnsweredDocuments(RowsBeside, OnOwnScale, DocumentModel):
         if response is not None and response.ndim > 1:
             settings.setdefault("num_responses", response.shape[1])
         elif response is not None and kind == "categorical":
-            settings.setdefault("num_classes", max(2, int(torch.nan_to_num(response).max()) + 1))
+            named = len(data.coords.get("class") or ())  # of a pandas Categorical all, whether they occur or not
+            settings.setdefault("num_classes", max(2, named, int(torch.nan_to_num(response).max()) + 1))
         return super().for_data(data, num_components, **settings)

@@ -65,6 +65,12 @@ def test_names_beside_the_rows_say_how_many_there_are():
     assert with_sizes(LabeledLDA(num_topics=4), TEXTS, {"labels": tags}).num_labels == 3
     stars = SupervisedLDA(num_topics=2, response="categorical")
     assert with_sizes(stars, TEXTS, {"response": [0, 1, 2, 2] * 3}).num_classes == 3
+    weather = ["dry", "wet", "snow", None] * 3
+    assert with_sizes(stars, TEXTS, {"response": weather}).num_classes == 3
+    known = pd.Series(pd.Categorical(weather, categories=["dry", "hail", "snow", "wet"]))  # one never occurs
+    assert with_sizes(stars, TEXTS, {"response": known}).num_classes == 4
+    marks = pd.DataFrame({"first": np.arange(12.0), "second": np.ones(12)})
+    assert with_sizes(SupervisedLDA(num_topics=2, response="real"), TEXTS, {"response": marks}).num_responses == 2
     words = pd.DataFrame({"by": ["bus", "car", "tram"] * 2, "yes": ["y", "n", "n"] * 2})
     assert with_sizes(MixtureOfCategoricals(num_components=2), words, {}).num_categories == (3, 2)
 

@@ -45,7 +45,8 @@ def anchor_topics(rows: DocumentRows, num_topics: int, generator: torch.Generato
     length = np.asarray(counts.sum(1)).ravel()
     counts, length = counts[length >= 2], length[length >= 2]
     if counts.shape[0] == 0:
-        return rows.like.new_ones(num_topics, rows.like.shape[1]) / rows.like.shape[1]
+        even = torch.full((num_topics, rows.like.shape[1]), 1 / rows.like.shape[1])  # dense, which ``like`` may not be
+        return even.to(rows.like)
     weight = 1 / (length * (length - 1)) / len(length)
     scaled = scipy.sparse.diags(weight) @ counts
     own = np.asarray(scaled.sum(0)).ravel()

@@ -11,18 +11,22 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
 from scipy.special import gammaln
 from torch import Tensor
 
+from custom_inference.core.engine import EStep
+from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import CodePosterior
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.pair import array
-from custom_inference.families.mixtures.common import Density
+from custom_inference.families.mixtures.common import Density, of_classes
 from custom_inference.families.mixtures.densities import density_of
-from custom_inference.families.mixtures.engines import MixtureExact
+from custom_inference.families.mixtures.engines import MixtureExact, MixtureVB
+from custom_inference.families.mixtures.moves import continue_em
 from custom_inference.families.mixtures.rows import MixtureRows
 from custom_inference.gibbs.protocol import Chain, Params, Sampler, no_bound
 from ppl_models import Data, Model
@@ -188,10 +192,37 @@ class MixtureSampler(Sampler):
         chain = MixtureChain(conjugate, density_of(model), rows, seed, given, explicit)
         return with_hyper_parameters(model, chain, explicit, seed, start)
 
+    def propose(self, model: Model, data: Data, seed: int) -> Params:
+        """Propose an optimum of variational Bayes, each of a search of its own: rows that are drawn one after the other
+        into empty classes would all join the first where most of their entries are alike, and never leave it."""
+        conjugate, engine = with_references(model)[0], MixtureVB()
+        rows, generator = engine.rows(conjugate, data), torch.Generator().manual_seed(seed % 2**63)
+        state = engine.propose(conjugate, rows, generator, 0)
+        state = engine.refine(
+            conjugate, rows, continue_em(engine, conjugate, rows, state).state, generator, agreed=True
+        )
+        values = state.values(conjugate)
+        if exchangeable(model) == [[*range(conjugate.local_shape[0])]]:
+            return values
+        order = _named(conjugate, rows, engine.e_step(conjugate, state, rows))
+        return {site: value[order] for site, value in values.items()}
+
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
         probability = locals_.mean(0)
         posterior = CodePosterior(torch.eye(probability.shape[1]).to(data.x), torch.log(probability).to(data.x))
         return Local(posterior, no_bound(len(data), data.x))
+
+
+def _named(model: Model, rows: MixtureRows, step: EStep) -> Tensor:
+    """Return which class of an E step is each of the model's, whose priors tell them apart: log p(x, z) is a sum of
+    what every class has under the prior of its name, and the assignment is the one that is best in all."""
+    density, size, (counts, observed) = density_of(model), step.statistics["rows"], of_classes(step.statistics)
+    alpha = Dirichlet.of(model, "mixing_proportion", rows.like).expand(model.local_shape).concentration
+    prior = density.prior(model, rows.like)
+    score = torch.lgamma(alpha.unsqueeze(1) + size) - torch.lgamma(alpha).unsqueeze(1)
+    for k in range(len(score)):
+        score[k] += density.log_marginal(prior.map(lambda part, k=k: part[k : k + 1]), counts, observed)
+    return torch.as_tensor(linear_sum_assignment(array(score), maximize=True)[1])
 
 
 def _transpose(value: Tensor) -> NDArray[np.float64]:
