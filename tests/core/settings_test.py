@@ -13,7 +13,7 @@ from custom_inference.families.ratings.gradient import RatingsSGD
 from custom_inference.families.ratings.matchbox import Matchbox
 from custom_inference.families.ratings.vb import RatingsVB
 from custom_inference.families.topics.tempered import TemperedEM
-from ppl_models import NOCA, MethodError
+from ppl_models import LDA, NOCA, PMF, MethodError, ModelError
 
 #: A maker and names of its settings that are numbers.
 NUMBERS = [
@@ -59,3 +59,20 @@ def test_globals_of_another_size_than_the_model_are_refused():
         ci.compare(["exact"], model, x, at=3)
     with pytest.raises(MethodError, match="num_components = 3, expected numbers to compare"):
         ci.choose(NOCA, x, 3)
+    with pytest.raises(MethodError, match="unknown setting of the plot 'components' 'ax' .*valid: .*axes"):
+        fitted.plot(ax=3)
+
+
+@pytest.mark.parametrize("wrong", [-1, 0, 2.5, "3", True])
+def test_sizes_are_refused_where_the_others_are_left_to_the_data(wrong):
+    for make in (NOCA, PMF):
+        with pytest.raises(ModelError, match=f"num_components = {wrong!r}, expected a whole number of at least 1"):
+            make(num_components=wrong)
+    with pytest.raises(ModelError, match="num_topics = .*, expected a whole number"):
+        LDA(num_topics=wrong)
+
+
+@pytest.mark.parametrize("wrong", ["a", [[1.0], "b"]])
+def test_concentrations_that_are_no_numbers_are_refused(wrong):
+    with pytest.raises(ModelError, match="concentration of 'topic_proportion' = .*, expected one number or 2 of them"):
+        LDA(num_topics=2, vocabulary_size=3).with_concentration(alpha=wrong)
