@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
@@ -22,7 +24,7 @@ from custom_inference.em.method import EM, VariationalEM
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI
-from ppl_models import MODELS, CapacityError, Data, MethodError, Model, PriorError
+from ppl_models import MODELS, CapacityError, Data, MethodError, Model, PPLError, PriorError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 from ppl_models.core.unsized import with_sizes
@@ -73,7 +75,7 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     chosen = default_method(model, None) if method is None else resolve_method(method, model=model)
     names = _settings_of(chosen)
     settings = {name: arguments.pop(name) for name in names if name in arguments}
-    _refuse_unknown(chosen, arguments, (*_ARGUMENTS, *model.other_sites), beside=names)
+    _refuse_unknown(chosen, arguments, (*_ARGUMENTS, *model.other_sites), beside=names, model=model)
     configured = with_settings(chosen, settings)
     if method is None:
         configured, x, arguments = _that_takes_the_size(model, configured, settings, x, arguments)
@@ -299,10 +301,21 @@ def resolve_method(method: Any, *, model: Model | None = None, **settings: Any) 
         known = {**known, "svi": partial(SVI, guide="mean_field")} if "svi" not in known else known
     if method not in known:
         kind = "method" if model is None else f"method of {type(model).__name__}"
-        raise MethodError(unknown_name(kind, method, known))
+        raise MethodError(unknown_name(kind, method, known) + ("" if model is None else _where_known(method, model)))
     if method == "default":
         return Default(settings=settings)
     return with_settings(known[method](), settings)
+
+
+def _where_known(method: str, model: Model) -> str:
+    """Say by which setting of the model, if turned on or off, there is a method that it does not have."""
+    kind, chosen, found = type(model), model.chosen_settings(), list[str]()
+    names = [one.name for one in fields(kind) if str(one.type).startswith("bool")]
+    for name, value in itertools.product(names, (True, False)):
+        with contextlib.suppress(PPLError):
+            if method in methods_of(kind(**{**chosen, name: value})):
+                found.append(f"{name}={value}")
+    return f"; {kind.__name__} has {method!r} with {' or '.join(found)}" if found else ""
 
 
 def _settings_of(method: Any) -> list[str]:
@@ -315,8 +328,21 @@ def with_settings(method: Any, settings: dict[str, Any]) -> Any:
     return replace(method, **settings) if settings else method
 
 
-def _refuse_unknown(method: Any, given: Iterable[str], valid: Sequence[str], beside: Sequence[str] = ()) -> None:
-    """Raises MethodError for a name that is not valid; the valid ones, and those beside them, are listed."""
+def _refuse_unknown(
+    method: Any, given: Iterable[str], valid: Sequence[str], beside: Sequence[str] = (), model: Model | None = None
+) -> None:
+    """Raises MethodError for a name that is not valid; the valid ones, and those beside them, are listed. Of settings
+    of the model it says that they are such."""
     for name in given:
-        if name not in valid:
-            raise MethodError(unknown_name(f"setting of {type(method).__name__}", name, (*beside, *valid)))
+        if name in valid:
+            continue
+        if model is not None and name in {one.name for one in fields(model) if one.init}:
+            kind = type(model).__name__
+            raise MethodError(f"{name} is a setting of the model {kind}, not of its fits; expected {kind}({name}=...)")
+        raise MethodError(unknown_name(f"setting of {_public_name(method)}", name, (*beside, *valid)))
+
+
+def _public_name(method: Any) -> str:
+    """Return the name of a method's class, or, of a model's own method, the one that its fits have."""
+    kind = type(method)
+    return str(method.name) if kind.__module__.startswith("custom_inference.families.") else kind.__name__

@@ -185,6 +185,7 @@ def compare(
     model = model.on_scale_of(data)
     if at is None:
         at = require_complete(default_fit(model, data, seed=seed, progress=progress))
+        model = at.model
     chosen, params = check_globals(model, at, data, called="at")
     found = find_posterior_reference(chosen, params, data, reference=reference, seconds=seconds, seed=seed)
     scored = _score_locals(chosen, params, data, found, seed)

@@ -190,11 +190,30 @@ def check_globals(
 ) -> tuple[Model, dict[str, Tensor]]:
     """Return the model that given globals belong to, and the globals, of the type of x.
 
-    A fit may have fewer components than were asked for: its model is the one that its parameters belong to. Raises what
-    ``check_values`` does.
+    A fit may have fewer components than were asked for: its model is the one that its parameters belong to. Raises
+    MethodError for a fit of another kind of model or of other sizes, and what ``check_values`` does.
     """
-    chosen, values = (given.model, given.params) if isinstance(given, Fit) else (model, given)
+    if isinstance(given, Fit):
+        chosen, values = given.model, given.params
+        _require_shapes_of(model, chosen, called)
+    else:
+        chosen, values = model, require_mapping(given, called)
     return chosen, {site: value.to(data.x) for site, value in check_values(chosen, values, called=called).items()}
+
+
+def _require_shapes_of(model: Model, fitted: Model, called: str) -> None:
+    """Raise MethodError for a fit of another kind of model, or one whose sites have other shapes than the model's."""
+    own, other = type(model.summed_out), type(fitted.summed_out)
+    if not (issubclass(own, other) or issubclass(other, own)):
+        raise MethodError(
+            f"{called} is a fit of {other.__name__}, beside a model {own.__name__}; expected a fit of that"
+        )
+    for site, shape in model.shapes.items():
+        found = fitted.shapes.get(site)
+        if found != shape:
+            raise MethodError(
+                f"{called} is a fit in which '{site}' has shape {found}, expected {shape}, as the model says"
+            )
 
 
 def require_fit_of(model: Model, init: Fit) -> None:
@@ -205,10 +224,10 @@ def require_fit_of(model: Model, init: Fit) -> None:
         raise MethodError(f"{found}; expected a fit of that, or a mapping of its sites: {', '.join(model.shapes)}")
 
 
-def require_mapping(init: Any) -> Mapping[str, Any]:
+def require_mapping(init: Any, called: str = "init") -> Mapping[str, Any]:
     """Raise MethodError for anything but a mapping."""
     if not isinstance(init, Mapping):
-        raise MethodError(f"init = {a_value_of(type(init))}, expected a fit, or a mapping of sites to values")
+        raise MethodError(f"{called} = {a_value_of(type(init))}, expected a fit, or a mapping of sites to values")
     return init
 
 

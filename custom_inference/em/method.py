@@ -17,6 +17,7 @@ from custom_inference.core.local_inference import Local, LocalSolver, local_of
 from custom_inference.core.method import Call, Method, to_ask_with
 from custom_inference.core.process_group import ALONE, Pool
 from custom_inference.core.progress import Progress
+from custom_inference.core.settings import require_positive, require_whole
 from custom_inference.core.stages import Stages
 from custom_inference.core.states import State, values_of
 from custom_inference.em.accelerate import ACCELERATIONS
@@ -68,10 +69,13 @@ class VariationalEM(Method):
     checkpoint: str | Path | Checkpoint | None = None
 
     def __post_init__(self) -> None:
-        if self.max_iterations < 1 or (self.tolerance is not None and self.tolerance <= 0):
-            raise MethodError("max_iterations must be at least 1 and tolerance positive")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise MethodError(f"batch_size = {self.batch_size}, expected at least 1")
+        require_whole("max_iterations", self.max_iterations)
+        if self.tolerance is not None:
+            require_positive("tolerance", self.tolerance, why=", or None")
+        if self.batch_size is not None:
+            require_whole("batch_size", self.batch_size, why=", or None")
+        if type(self.search) not in (Search, type(None)):
+            raise MethodError(f"search = {self.search!r}, expected Search() with settings, or None")
         if self.accelerate not in (None, "default", *ACCELERATIONS):
             raise MethodError(unknown_name("acceleration", self.accelerate, ("default", *ACCELERATIONS)))
         Rates(delay=self.delay, forgetting=self.forgetting)  # refuses what is out of range

@@ -11,11 +11,11 @@ from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Warm
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_between, require_whole
 from custom_inference.core.states import Params, State
 from custom_inference.em.loop import Run, run_em
 from custom_inference.em.steps import EMStep, Position
-from ppl_models import MethodError, Model
+from ppl_models import Model
 
 #: Rows up to which searches keep the precision of the data: half of little time is less than compiling for both takes.
 _FEW_ROWS = 500
@@ -64,8 +64,7 @@ class Search:
         require_whole("climb", self.climb, 0)
         if self.random is not None:
             require_whole("random", self.random, 0)
-        if not 0 < self.temperature <= 1:
-            raise MethodError(f"temperature = {self.temperature}, expected in (0, 1]")
+        require_between("temperature", self.temperature, "(0, 1]")
 
     def annealing(self, iteration: int) -> float:
         """Return the likelihood's exponent at an iteration."""

@@ -17,6 +17,7 @@ from torch import Tensor
 from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Engine, EStep
 from custom_inference.core.progress import Progress
+from custom_inference.core.settings import require_between, require_positive
 from custom_inference.em.loop import Run, Watcher, run_em
 from custom_inference.em.steps import Position
 from custom_inference.em.streaming import StreamedRows, minibatches
@@ -46,10 +47,8 @@ class Rates:
     forgetting: float = 0.6
 
     def __post_init__(self) -> None:
-        if not self.delay > 0:
-            raise MethodError(f"delay = {self.delay}, expected a positive number")
-        if not 0 <= self.forgetting <= 1:
-            raise MethodError(f"forgetting = {self.forgetting}, expected in [0, 1]; above 0.5 the averages converge")
+        require_positive("delay", self.delay)
+        require_between("forgetting", self.forgetting, "[0, 1]", why="; above 0.5 the averages converge")
 
     def at(self, count: int) -> float:
         return min(1.0, (count + self.delay) ** -self.forgetting)

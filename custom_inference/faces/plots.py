@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,10 @@ def plot(fit: Result, kind: str = "components", **settings: Any) -> Any:
     """
     if kind not in KINDS:
         raise MethodError(unknown_name("kind of plot", kind, KINDS))
+    valid = [*signature(KINDS[kind]).parameters][1:]  # the first is the fit
+    for name in settings:
+        if name not in valid:
+            raise MethodError(unknown_name(f"setting of the plot {kind!r}", name, valid))
     return KINDS[kind](fit, **settings)
 
 

@@ -23,7 +23,7 @@ from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.reference import best_reference, describe_reals
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import family_of
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_positive, require_whole
 from custom_inference.svi.at_globals import PosteriorAt
 from custom_inference.svi.fitting import Fitting
 from custom_inference.svi.guides.amortized import Amortized
@@ -118,8 +118,7 @@ class SVI(Method):
             require_whole(name, getattr(self, name))
         if self.agree is not None:
             require_whole("agree", self.agree)
-        if self.learning_rate <= 0:
-            raise MethodError(f"learning_rate = {self.learning_rate!r}, expected a positive number")
+        require_positive("learning_rate", self.learning_rate)
         if self.batch_size not in (None, "auto"):
             require_whole("batch_size", self.batch_size, why=', None or "auto"')
         if self.globals_ not in GLOBAL_GUIDES:

@@ -100,6 +100,9 @@ class Model(WithPriors, abc.ABC):
             expected = "the name of a field for each axis, as in {'component': 'num_components'}"
             raise ModelError(f"axes = {dict(cls.axes)} of {cls.__name__}; expected {expected}")
         lacking = sizes_lacking(cls, settings) if settings else ()  # copies are made of nothing, and filled then
+        if lacking:
+            sizes = (*cls.axes.values(), *cls.whole_fields)
+            require_whole({name: settings[name] for name in sizes if settings.get(name) is not None})
         made: Any = UnsizedModel(cls, settings, lacking) if lacking else super().__new__(cls)
         return made
 

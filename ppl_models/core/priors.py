@@ -161,7 +161,10 @@ def require_support(site: str, prior: Any, support: constraints.Constraint | Non
 
 def dirichlet(site: str, value: float | Sequence[float] | Tensor, size: int) -> Any:
     """The Dirichlet of these concentrations, one number or (size,). Raises ModelError for others, and none above 0."""
-    concentration = torch.as_tensor(value, dtype=torch.get_default_dtype())
+    try:
+        concentration = torch.as_tensor(value, dtype=torch.get_default_dtype())
+    except (TypeError, ValueError, RuntimeError):
+        raise ModelError(f"concentration of '{site}' = {value!r}, expected one number or {size} of them") from None
     if concentration.ndim > 1 or (concentration.ndim == 1 and len(concentration) != size):
         found = tuple(concentration.shape)
         raise ModelError(f"concentration of '{site}' of shape {found}, expected one number or {size} of them")

@@ -16,7 +16,7 @@ from ppl_models import MODELS, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 from ppl_models.core.unsized import with_sizes
-from ppl_models.data.held import MatrixLike, Source, is_text
+from ppl_models.data.held import MatrixLike, Source, holds_several, is_text
 
 #: Criteria by how much they say of the number, and what is said of them.
 _ORDER = {
@@ -135,6 +135,8 @@ def choose(
     MethodError: no numbers, numbers that are not whole and at least 1, a model without components. What
     :func:`custom_inference.compare_models` raises.
     """
+    if not holds_several(num_components):
+        raise MethodError(f"num_components = {num_components!r}, expected numbers to compare, such as range(1, 7)")
     sizes = [*dict.fromkeys(num_components)]
     if not sizes:
         raise MethodError("no numbers of components to choose from, expected some, such as range(1, 7)")

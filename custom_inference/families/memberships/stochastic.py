@@ -26,6 +26,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of
+from custom_inference.core.settings import require_whole
 from custom_inference.em.guides import VariationalBayes
 from custom_inference.em.loop import run_em
 from custom_inference.em.method import VariationalEM
@@ -57,8 +58,8 @@ class StochasticMMSB(Method):
     forgetting: float = 0.6
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.steps < 1 or (self.zeros is not None and self.zeros < 1):
-            raise MethodError("batch_size, steps and zeros must be at least 1")
+        for name in ("batch_size", "steps", *(["zeros"] if self.zeros is not None else [])):
+            require_whole(name, getattr(self, name))
         Rates(delay=self.delay, forgetting=self.forgetting)  # refuses what is out of range
 
     @property

@@ -4,7 +4,8 @@ With loadings a_j, offsets o_j and a prior Normal(m, P^-1) of the rows, Gaussian
 
     V^-1 = P + sum_j h_j a_j a_j' / sigma^2,    V^-1 m' = P m + sum_j h_j (r_j - o_j) a_j / sigma^2,
 
-and others the same with the quadratics of ``outcomes`` in place of the squares, which take turns with the rows.
+and others the same with the quadratics of ``outcomes`` in place of the squares, which take turns with the rows. Where
+noise varies, gains a_n of the rows take turns with them too.
 """
 
 from __future__ import annotations
@@ -44,14 +45,16 @@ def conditional(
     offset: Tensor,
     mean: Tensor,
     covariance: Tensor,
-    users: bool,
+    gains: Tensor | None,
 ) -> ProfileRows:
-    """Return rows given their ratings; users: whether these are rows of users, whose items have precisions of their
-    own."""
+    """Return rows given their ratings; gains: those of the other side, by which precisions of its ratings are
+    multiplied; None: 1. Where noise varies, the rows have gains of their own as well."""
     if model.likelihood != "gaussian":
         return _variational_posterior(model, at, rows, loading, offset, mean, covariance)
-    gram, right = _sums(at, rows, loading, offset - rows.centre, users)[:2]
-    return _gaussian_posterior(gram, right, mean, covariance)
+    sums = _sums(at, rows, loading, offset - rows.centre, gains)
+    if model.noise_shape is not None:
+        return _with_gains(model.noise_shape, rows, sums, mean, covariance)
+    return _gaussian_posterior(*sums[:2], mean, covariance)
 
 
 def _gaussian_posterior(gram: Tensor, right: Tensor, mean: Tensor, covariance: Tensor) -> ProfileRows:
@@ -61,12 +64,12 @@ def _gaussian_posterior(gram: Tensor, right: Tensor, mean: Tensor, covariance: T
 
 
 def _sums(
-    at: Mapping[str, Tensor], rows: RatingRows, loading: Tensor, offset: Tensor, users: bool
+    at: Mapping[str, Tensor], rows: RatingRows, loading: Tensor, offset: Tensor, gains: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute sum h a a' (N, C, C), sum h a (r - o) (N, C) and sum h (r - o)^2 (N,) over the ratings of rows, by
     sigma^2."""
     size = loading.shape[1]
-    each = at["scale"].pow(-2) * (at["item_precision"] if users and "item_precision" in at else 1.0)
+    each = at["scale"].pow(-2) * (1.0 if gains is None else gains)
     weight = torch.as_tensor(each).expand(len(loading)).unsqueeze(1)
     gram = rows.of_users(weight * (loading[:, :, None] * loading[:, None, :]).flatten(1)).unflatten(1, (size, size))
     right = rows.sum_ratings_by_user(weight * loading) - rows.of_users(weight * loading * offset[:, None])
@@ -84,11 +87,7 @@ def profiles_given(model: PMF, params: Params, data: Data, family: str) -> Local
     none = torch.zeros(len(data), loading.shape[1]).to(loading)
     moved = model.profiles(params, none, data.others.get("user_covariates"))
     mean, covariance = prior.mean + moved, prior_covariance(prior)
-    if model.noise_shape is None:
-        found = conditional(model, params, rows, loading, offset, mean, covariance, True)
-    else:
-        sums = _sums(params, rows, loading, offset - rows.centre, True)
-        found = _with_gains(model.noise_shape, rows, sums, mean, covariance)
+    found = conditional(model, params, rows, loading, offset, mean, covariance, params.get("item_precision"))
     assert found.covariance is not None
     posterior = GaussianPosterior(found.mean - moved, found.covariance)
     return Local(posterior, torch.full_like(found.mean[:, 0], torch.nan), what="variational", family=family)

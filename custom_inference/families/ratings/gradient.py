@@ -25,7 +25,7 @@ from custom_inference.core.local_inference import WHAT, Local, LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.progress import Progress
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_between, require_positive, require_whole
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.ratings.gaussian import RatingsMap
 from custom_inference.families.ratings.implicit import triplets
@@ -59,9 +59,10 @@ class RatingsSGD(Method):
 
     def __post_init__(self) -> None:
         require_whole("passes", self.passes, 1)
-        if not self.learning_rate > 0 or not 0 < self.decay <= 1 or not (self.regularisation or 0.0) >= 0:
-            found = f"learning_rate = {self.learning_rate}, decay = {self.decay}, regularisation = "
-            raise MethodError(f"{found}{self.regularisation}; expected positive ones, decay at most 1")
+        require_positive("learning_rate", self.learning_rate)
+        require_between("decay", self.decay, "(0, 1]")
+        if self.regularisation is not None:
+            require_between("regularisation", self.regularisation, "[0, inf)", why=", or None")
 
     @property
     def name(self) -> str:

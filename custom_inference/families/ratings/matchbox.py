@@ -39,6 +39,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import GaussianPosterior, PointPosterior
 from custom_inference.core.progress import Progress
+from custom_inference.core.settings import require_between, require_whole
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.ratings.asked import RequestSide, resolve_pairs
 from custom_inference.families.ratings.observations import Observations, pairs_of
@@ -79,9 +80,8 @@ class Matchbox(Method):
     tolerance: float = 1e-6
 
     def __post_init__(self) -> None:
-        if self.passes < 1 or self.tolerance < 0:
-            found = f"passes = {self.passes}, tolerance = {self.tolerance}"
-            raise MethodError(f"{found}; expected at least 1, and at least 0")
+        require_whole("passes", self.passes)
+        require_between("tolerance", self.tolerance, "[0, inf)")
 
     def has_global_posterior(self, model: Model) -> bool:
         return True

@@ -6,6 +6,9 @@ posterior given these: with loadings a_j, offsets o_j and a prior Normal(m, P^-1
 m is that of a row which rated what it did),
 
     V^-1 = P + sum_j h_j a_j a_j' / sigma^2,    V^-1 m' = P m + sum_j h_j (r_j - o_j) a_j / sigma^2.
+
+Where noise varies, that of a rating is E[sigma^2 / (a_n h_j)] with the gains of its user and item: a_n, which the model
+integrates out, has a Gamma distribution given the user's ratings and what a draw says of these.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from torch import Tensor
 from custom_inference.core.result import Result
 from custom_inference.families.ratings.asked import RequestSide, resolve_pairs
 from custom_inference.families.ratings.fold_in import ProfileRows, conditional, prior_covariance
+from custom_inference.families.ratings.gains import Gains, UserGains, gains_given
 from custom_inference.families.ratings.implicit import Feedback
 from custom_inference.families.ratings.priors import settings_of, units_of_rows
 from custom_inference.families.ratings.rows import RatingRows
@@ -92,7 +96,7 @@ def predict_ratings(
         numbers = user if new_users is None else torch.full_like(user, model.num_users)
         when = TimedPairs(times_of_pairs(model, time, len(user), _like(fit)), places, numbers)
     generator = torch.Generator().manual_seed(fit.seed)
-    query = _Query(fit, model, new_users, new_items, generator, _feedback(fit))
+    query = _Query(fit, model, new_users, new_items, generator, user if uncertainty else None, _feedback(fit))
     moments = [_moments(query, at, user, item, when) for at in query.states()]
     first, second, noise = (torch.stack(part).mean(0) for part in zip(*moments, strict=True))
     variance = (second - first.square()).clamp(min=0)
@@ -153,13 +157,14 @@ def _of_new_items(fit: Result, item_ratings: Any) -> Ratings:
 
 @dataclass
 class _Query:
-    """The users and items that predictions are for."""
+    """The users and items that predictions are for. asked (M,): users of the pairs, where their noise is asked for."""
 
     fit: Result
     model: PMF
     new_users: Data | None
     new_items: Ratings | None
     generator: torch.Generator
+    asked: Tensor | None
     feedback: Feedback | None = None
 
     @cached_property
@@ -195,6 +200,25 @@ class _Query:
             params = {**fit.globals, **{name: value[s] for name, value in flat.items()}}
             yield {**params, "number": s, "rows": ProfileRows(params[site], None)}
 
+    @cached_property
+    def _gains(self) -> UserGains:
+        return UserGains.of(self.model, self.fit.data, self.new_users, self.asked)
+
+    @cached_property
+    def gains_of_known(self) -> UserGains:
+        """The gains of all users of the fit."""
+        return UserGains.of(self.model, self.fit.data, None, None)
+
+    def noise(self, at: dict[str, Any], users: ProfileRows, items: Gains | None, user: Tensor, item: Tensor) -> Tensor:
+        """Return E[sigma^2 / (a_n h_j)] (M,) of pairs at a state. items: gains of new items, and of an unknown one."""
+        found = at["scale"].square().expand(user.shape)
+        if self.model.noise_shape is None or self.asked is None:
+            return found
+        known = at["item_precision"]
+        unknown = Gains.prior(self.model.noise_shape, known[:1]).inverse
+        inverse = torch.cat([1 / known, unknown]) if items is None else items.inverse
+        return found * self._gains.find(at, users).inverse[user] * inverse[item]
+
 
 def _moments(
     query: _Query, at: dict[str, Any], user: Tensor, item: Tensor, when: TimedPairs | None
@@ -208,10 +232,11 @@ def _moments(
         loading, offset = model.coefficients(at, data.others.get("item_covariates"))
         eta = (profile[user] * loading[item]).sum(-1) + offset[item]
         bias, variance = biases_of_pairs(model, at, when, eta)
-        return _of_ratings(model, at, eta + bias, variance, item)
+        noise = query.noise(at, ProfileRows(profile, None), None, user, item)
+        return _of_ratings(model, at, eta + bias, variance, noise)
     users = _users(query, model, at, drawn)
     profile = users.mean[user]
-    loading, offset, spread = _items(query, model, at, data, drawn)
+    loading, offset, spread, gains = _items(query, model, at, data, drawn)
     a, eta = loading[item], (profile * loading[item]).sum(-1) + offset[item]
     bias, variance = biases_of_pairs(model, at, when, eta)
     if users.covariance is not None:
@@ -225,17 +250,15 @@ def _moments(
             first = int(model.biases)
             both = users.covariance[user][:, first:, first:] * beside[:, first:, first:]
             variance = variance + both.sum((-1, -2))
-    return _of_ratings(model, at, eta + bias, variance, item)
+    noise = query.noise(at, users, gains, user, item) if model.likelihood == "gaussian" else variance
+    return _of_ratings(model, at, eta + bias, variance, noise)
 
 
 def _of_ratings(
-    model: PMF, at: dict[str, Any], eta: Tensor, variance: Tensor, item: Tensor
+    model: PMF, at: dict[str, Any], eta: Tensor, variance: Tensor, noise: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the moments of ratings by the noise, or, of ratings that are not Gaussian, of their own law."""
     if model.likelihood == "gaussian":
-        noise = at["scale"].square().expand(eta.shape)
-        if "item_precision" in at:
-            typical = torch.cat([at["item_precision"], torch.ones_like(at["item_precision"][:1])])
-            noise = noise / typical[item.clamp(max=len(typical) - 1)]
         return eta, eta.square() + variance, noise
     node, weight = (part.to(eta) for part in hermite(_NODES))
     entry = model.entry(at, eta.unsqueeze(-1) + variance.sqrt().unsqueeze(-1) * node)
@@ -253,7 +276,8 @@ def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Profil
         first, spread = query.prior_of_new("user", at, mean, covariance)
         first = _with_covariates(model, at, ProfileRows(first.expand(len(data), -1), None), data).mean
         given = without_time(model, at, query.new_users, new="user")
-        rows = conditional(model, at, RatingRows.of(given, model.units[0]), loading, offset, first, spread, True)
+        rated = RatingRows.of(given, model.units[0])
+        rows = conditional(model, at, rated, loading, offset, first, spread, at.get("item_precision"))
         rows = _draw(rows, query.generator) if drawn else rows
     else:
         rows = _with_covariates(model, at, rows, data)
@@ -276,11 +300,14 @@ def _draw(rows: ProfileRows, generator: torch.Generator) -> ProfileRows:
     return ProfileRows(rows.mean + (torch.linalg.cholesky(rows.covariance) @ noise[..., None])[..., 0], None)
 
 
-def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: bool) -> tuple[Tensor, Tensor, Any]:
-    """Return loadings (J + 1, C), offsets (J + 1,) and, where items are not points, covariances of (bias, factors)."""
+def _items(
+    query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: bool
+) -> tuple[Tensor, Tensor, Any, Gains | None]:
+    """Return loadings (J + 1, C), offsets (J + 1,), where items are not points covariances of (bias, factors), and,
+    where noise varies, gains of new items."""
     loading, offset = model.coefficients(at, data.others.get("item_covariates"))
     mean, covariance = _item_prior(model, at)
-    unknown, rows = ProfileRows(mean[None], covariance[None]), None
+    unknown, rows, gains = ProfileRows(mean[None], covariance[None]), None, None
     if query.new_items is not None:
         own = at["rows"].mean
         design = torch.cat([torch.ones_like(own[:, :1]), own[:, 1:]], 1) if model.biases else own
@@ -289,7 +316,13 @@ def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: boo
         turned = read_ratings(one.item, one.user, one.value, num_users=one.num_items, num_items=one.num_users)
         turned = turned.to(dtype=one.value.dtype, device=one.x.device)
         before = query.prior_of_new("item", at, mean, covariance)
-        rows = conditional(model, at, RatingRows.of(turned, model.units[0]), design, beside, *before, False)
+        rated, of_users = RatingRows.of(turned, model.units[0]), None
+        if (shape := model.noise_shape) is not None:
+            of_users = query.gains_of_known.find(at, _with_covariates(model, at, at["rows"], data)).mean[:-1]
+        rows = conditional(model, at, rated, design, beside, *before, of_users)
+        if shape is not None and of_users is not None:
+            gains = gains_given(shape, at, rated, rows, (design, beside), of_users)
+            gains = gains.append(Gains.prior(shape, of_users[:1]))
     parts = [unknown] if rows is None else [rows, unknown]
     parts = [_draw(part, query.generator) for part in parts] if drawn else parts
     found = torch.cat([part.mean for part in parts])
@@ -300,7 +333,7 @@ def _items(query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: boo
     if not drawn:
         every = [part.covariance for part in parts if part.covariance is not None]
         spread = torch.cat([loading.new_zeros(len(kept[0]), *covariance.shape), *every])
-    return torch.cat([kept[0], extra]), torch.cat([kept[1], shift]), spread
+    return torch.cat([kept[0], extra]), torch.cat([kept[1], shift]), spread, gains
 
 
 def _item_prior(model: PMF, at: dict[str, Any]) -> tuple[Tensor, Tensor]:

@@ -19,7 +19,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.progress import Progress
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_between, require_whole
 from custom_inference.core.threads import HeldLibraries, map_in_threads
 from custom_inference.families.ratings.fold_in import profiles_given
 from custom_inference.families.ratings.priors import drift_prior, settings_of, units_of_rows
@@ -85,6 +85,7 @@ class RatingsVB(Method):
     def __post_init__(self) -> None:
         for name in ("restarts", "sweeps", "draws", "rank", *(["threads"] if self.threads is not None else [])):
             require_whole(name, getattr(self, name), 1)
+        require_between("tolerance", self.tolerance, "[0, inf)")
         require_flag(self.implicit)
 
     @property

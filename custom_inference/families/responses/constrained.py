@@ -43,7 +43,7 @@ from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.core.progress import Progress
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_between, require_whole
 from custom_inference.core.threads import map_in_threads
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
@@ -85,8 +85,8 @@ class PredictionConstrained(Method):
     def __post_init__(self) -> None:
         for name, least in {"chains": 1, "sweeps": 2, "begin": 1, "average": 1, "steps": 1}.items():
             require_whole(name, getattr(self, name), least)
-        if self.weight is not None and not self.weight >= 0:
-            raise MethodError(f"weight = {self.weight}, expected a number of at least 0, or None to choose one")
+        if self.weight is not None:
+            require_between("weight", self.weight, "[0, inf)", why=", or None to choose one")
         if self.begin >= self.sweeps or self.average > self.sweeps:
             found = f"begin = {self.begin}, average = {self.average} and sweeps = {self.sweeps}"
             raise MethodError(f"{found}; expected begin below sweeps, and average at most that")

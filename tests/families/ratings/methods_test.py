@@ -353,8 +353,16 @@ def test_what_methods_do_not_take_is_said():
         ci.EM().fit(replace(model, varying_noise=math.inf), np.ones((4, 3)), **QUIET)
     with pytest.raises(MethodError, match="no closed-form engine; use vb, gibbs, Exact, SVI or NUTS"):
         ci.EM().fit(model, np.ones((4, 3)), **QUIET)
-    with pytest.raises(MethodError, match="unknown method"):
-        ci.fit(PMF(num_components=1, num_users=4, num_items=3, adaptive=False), np.ones((4, 3)), method="vb", **QUIET)
+    plain = PMF(num_components=1, num_users=4, num_items=3, adaptive=False)
+    for given, name, setting in ((plain, "vb", "adaptive=True$"), (model, "map", "biases=False or adaptive=False$")):
+        with pytest.raises(
+            MethodError, match=f"unknown method of PMF '{name}'; valid: .*; PMF has '{name}' with {setting}"
+        ):
+            ci.fit(given, np.ones((4, 3)), method=name, **QUIET)
+    with pytest.raises(MethodError, match=r"varying_noise is a setting of the model PMF, .* PMF\(varying_noise=...\)"):
+        ci.fit(model, np.ones((4, 3)), varying_noise=math.inf, **QUIET)
+    with pytest.raises(MethodError, match="unknown setting of VariationalBayes 'speed'"):
+        ci.fit(model, np.ones((4, 3)), speed=2, **QUIET)
 
 
 def test_generic_methods_start_under_learned_priors():
