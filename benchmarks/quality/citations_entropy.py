@@ -1,6 +1,6 @@
 """Citation analysis: cross-entropy of test documents, as sets (Singliar & Hauskrecht 2006, section 5.4.3 and Table 2).
 
-    python -m benchmarks.quality.citations_entropy [--splits 20] [--quick] [--data DIR]
+    python -m benchmarks.quality.citations_entropy [--data DIR]
 
 Writes ``benchmarks/results/citations_entropy.{md,json}``. NIPS 0-12 papers, each the set of the surnames that it cites;
 see ``citations`` for the components that the same models find.
@@ -9,7 +9,6 @@ see ``citations`` for the components that the same models find.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +22,8 @@ from benchmarks.quality._set_models import log_set_given_size, log_size, log_wor
 from benchmarks.quality._topic_data import folded_in
 from ppl_models import Data
 
-#: Draws of topic proportions from the prior for LDA's E_q.
-DRAWS = 10_000
+#: Splits; draws of topic proportions from the prior for LDA's E_q.
+SPLITS, DRAWS = 5, 10_000
 
 
 class Scores(NamedTuple):
@@ -99,12 +98,12 @@ def independent_scores(train: Data, test: Data) -> dict[str, Scores]:
     return {"independent names": Scores(-log_p.numpy())}
 
 
-def perplexity_table(data: Data, sizes: Sequence[int], splits: int) -> Table:
+def perplexity_table(data: Data) -> Table:
     table = Table(
         "Cross-entropy of test documents (Table 2)",
         ["K", "model", "per document, as sets", "sd of splits", "sd of documents", "what it is", "words in order"],
         note=(
-            f"Nats per document, mean over {splits} splits (4/5 training, 1/5 test). As sets: -log P(S). The models of "
+            f"Nats per document, mean over {SPLITS} splits (4/5 training, 1/5 test). As sets: -log P(S). The models of "
             "words draw the size of the set from the training documents' sizes, then words until they all differ "
             "(``_set_models``); NOCA's P(S) needs neither. A bound on P is a lower one, so that on the cross-entropy "
             "is an upper one (the paper calls it lower). Words in order: -log p(words | how many), which gives away "
@@ -113,17 +112,17 @@ def perplexity_table(data: Data, sizes: Sequence[int], splits: int) -> Table:
         ),
     )
     every: dict[tuple[int, str], list[Scores]] = {}
-    for split in range(splits):
+    for split in range(SPLITS):
         order = torch.randperm(len(data), generator=torch.Generator().manual_seed(split))
         cut = len(data) // 5
         train, test = data.rows(order[cut:]), data.rows(order[:cut])
-        for size in sizes:
+        for size in (5, 10):
             for name, scored in SCORES.items():
                 for label, result in scored(METHODS[name](train, size, split), train, test).items():
                     every.setdefault((size, label), []).append(result)
         for label, result in independent_scores(train, test).items():
             every.setdefault((0, label), []).append(result)
-        print(f"split {split + 1} of {splits}", flush=True)
+        print(f"split {split + 1} of {SPLITS}", flush=True)
     for (size, label), found in sorted(every.items(), key=lambda item: item[0][0]):
         means = [float(one.sets.mean()) for one in found]
         spread = float(np.std(np.concatenate([one.sets for one in found])))
@@ -135,15 +134,11 @@ def perplexity_table(data: Data, sizes: Sequence[int], splits: int) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--splits", type=int, default=20)
-    parser.add_argument("--quick", action="store_true", help="two splits, K = 5: does it run?")
     add_data_option(parser)
-    arguments = parser.parse_args()
-    data, empty = citations(require_data(parser, arguments))
+    data, empty = citations(require_data(parser, parser.parse_args()))
     quiet_and_single_threaded()
-    splits, sizes = (2, (5,)) if arguments.quick else (arguments.splits, (5, 10))
-    meta = {"documents": len(data), "left out without citation": empty, "splits": splits}
-    table = perplexity_table(data, sizes, splits)
+    meta = {"documents": len(data), "left out without citation": empty}
+    table = perplexity_table(data)
     print(write_report("citations_entropy", "Citation analysis: cross-entropy", [table], meta, intro=INTRO))
 
 

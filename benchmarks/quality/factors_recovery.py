@@ -1,6 +1,6 @@
 """Exponential-family PCA on data with known truth: what the engines find, and how many components.
 
-    python -m benchmarks.quality.factors_recovery [--parts engines components discriminative] [--seeds 10] [--quick]
+    python -m benchmarks.quality.factors_recovery
 
 Writes ``benchmarks/results/factors_recovery.{md,json}``. Two planted components, 200 rows to learn from and 200 to be
 scored: log p(x) a row by quadrature over the scores, less that of the true weights (0 is the truth itself, below it
@@ -9,17 +9,15 @@ what was lost by learning). Cosine: of the largest angle between the planes that
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyro
 import torch
 from torch import Tensor
 
-from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
+from benchmarks._report import Table, write_report
 from benchmarks.quality._common import quiet_and_single_threaded, spread
 from custom_inference import Search, VariationalEM
 from custom_inference.core.registry import engine_for, engines_of
@@ -35,6 +33,8 @@ from ppl_models import (
 
 #: Components planted, and offered where their number is to be found.
 PLANTED, OFFERED = 2, 6
+#: Seeds of every table, and rows to learn from.
+SEEDS, ROWS = 4, 200
 #: A component counts whose weights are longer than this share of the longest one's.
 COUNTS = 0.05
 COLUMNS = ("model", "engine", "held-out log p(x) a row, less the truth's", "cosine", "CPU s")
@@ -57,7 +57,12 @@ CASES = {
 }
 
 
-def planted(case: Case, rows: int, seed: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+def _single(truth: dict[str, Tensor]) -> dict[str, Tensor]:
+    """In the precision that programs draw in."""
+    return {site: value.float() for site, value in truth.items()}
+
+
+def planted(case: Case, seed: int) -> tuple[dict[str, Tensor], Tensor, Tensor]:
     """The true globals, rows to learn from, and as many to be scored."""
     model, generator = case.make(PLANTED), torch.Generator().manual_seed(seed)
     draw = {site: torch.randn(shape, generator=generator, dtype=torch.float64) for site, shape in model.shapes.items()}
@@ -65,8 +70,8 @@ def planted(case: Case, rows: int, seed: int) -> tuple[dict[str, Tensor], Tensor
     truth |= {"scale": torch.tensor(1.0, dtype=torch.float64)} if "scale" in draw else {}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        x = pyro.condition(model, data=truth)(num_rows=2 * rows).double()
-    return truth, x[:rows], x[rows:]
+        x = pyro.condition(model, data=_single(truth))(num_rows=2 * ROWS).double()
+    return truth, x[:ROWS], x[ROWS:]
 
 
 def held_out(case: Case, params: dict[str, Tensor], x: Tensor) -> float:
@@ -92,16 +97,16 @@ def fitted(model: Model, guide: str, x: Tensor, init: Any = None, limit: int = 1
     return fit, time.process_time() - before
 
 
-def engines_table(seeds: int, rows: int) -> Table:
+def engines_table() -> Table:
     table = Table(
-        f"Recovery, {seeds} seeds",
+        f"Recovery, {SEEDS} seeds",
         COLUMNS,
         note="min / median / max over the seeds. Exact EM takes six steps from where the variational one ends.",
     )
     for name, case in CASES.items():
         model, found = case.make(PLANTED), {}
-        for seed in range(seeds):
-            truth, train, test = planted(case, rows, seed)
+        for seed in range(SEEDS):
+            truth, train, test = planted(case, seed)
             best, start = held_out(case, truth, test), None
             for engine in sorted(engines_of(model), key=lambda one: one == "exact"):
                 init = start if engine == "exact" else None
@@ -116,38 +121,38 @@ def engines_table(seeds: int, rows: int) -> Table:
     return table
 
 
-def components_table(seeds: int, rows: int) -> Table:
+def components_table() -> Table:
     columns = ("model", "seeds with 2 kept", "components kept", COLUMNS[2], "CPU s")
     note = f'{OFFERED} components offered, `model.with_learned_scales(rows)`, "variational"; {PLANTED} are planted.'
-    table = Table(f"Number of components, {seeds} seeds", columns, note=note)
+    table = Table(f"Number of components, {SEEDS} seeds", columns, note=note)
     for name, case in CASES.items():
         if name == "Gaussian":
             continue
         kept, loss, times = [], [], []
-        for seed in range(seeds):
-            truth, train, test = planted(case, rows, seed)
-            fit, seconds = fitted(case.make(OFFERED).with_learned_scales(rows), "variational", train, limit=400)
+        for seed in range(SEEDS):
+            truth, train, test = planted(case, seed)
+            fit, seconds = fitted(case.make(OFFERED).with_learned_scales(ROWS), "variational", train, limit=400)
             length = fit.params["weight"].flatten(1).norm(dim=1)
             kept.append(int((length > COUNTS * length.max()).sum()))
             loss.append(held_out(case, fit.params, test) - held_out(case, truth, test))
             times.append(seconds)
-        right = f"{sum(number == PLANTED for number in kept)} of {seeds}"
+        right = f"{sum(number == PLANTED for number in kept)} of {SEEDS}"
         table.rows.append([name, right, f"{min(kept)} to {max(kept)}", spread(loss, 3), spread(times, 2)])
         print(table.rows[-1], flush=True)
     return table
 
 
-def discriminative_table(seeds: int, rows: int) -> Table:
+def discriminative_table() -> Table:
     """Covariates (two of three matter) move the scores; log p(x | u) a row. Cosine: of the planes of the weights."""
     note = (
         "DiscriminativeCategoricalPCA with three covariates; log p(x | covariates). min / median / max over the seeds."
     )
-    table = Table(f"Scores given covariates, {seeds} seeds", ("outputs", *COLUMNS[1:]), note=note)
+    table = Table(f"Scores given covariates, {SEEDS} seeds", ("outputs", *COLUMNS[1:]), note=note)
     for outputs in ("categorical", "bernoulli", "gaussian"):
         found: dict[str, list[tuple[float, float, float]]] = {}
         model = _discriminative(outputs)
-        for seed in range(seeds):
-            truth, (train, given), (test, beside) = _planted_given(model, rows, seed)
+        for seed in range(SEEDS):
+            truth, (train, given), (test, beside) = _planted_given(model, seed)
             best = _held_out_given(model, truth, test, beside)
             for engine in engines_of(model):
                 if engine == "exact" and outputs != "gaussian":
@@ -171,18 +176,18 @@ def _discriminative(outputs: str) -> DiscriminativeCategoricalPCA:
     return DiscriminativeCategoricalPCA(outputs=outputs, labels_per_row=20, **sizes)
 
 
-def _planted_given(model: Any, rows: int, seed: int) -> tuple[dict[str, Tensor], Any, Any]:
+def _planted_given(model: Any, seed: int) -> tuple[dict[str, Tensor], Any, Any]:
     """True globals; rows and covariates to learn from, and to be scored."""
     generator = torch.Generator().manual_seed(seed)
     draw = {site: torch.randn(shape, generator=generator, dtype=torch.float64) for site, shape in model.shapes.items()}
     truth = {"weight": 1.2 * draw["weight"], "bias": 0.5 * draw["bias"], "input_weight": draw["input_weight"]}
     truth["input_weight"][2] = 0.0
     truth |= {"scale": torch.tensor(1.0, dtype=torch.float64)} if "scale" in draw else {}
-    given = torch.randn((2 * rows, 3), generator=generator, dtype=torch.float64)
+    given = torch.randn((2 * ROWS, 3), generator=generator, dtype=torch.float64)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        x = pyro.condition(model, data=truth)(num_rows=2 * rows, covariates=given).double()
-    return truth, (x[:rows], given[:rows]), (x[rows:], given[rows:])
+        x = pyro.condition(model, data=_single(truth))(num_rows=2 * ROWS, covariates=given.float()).double()
+    return truth, (x[:ROWS], given[:ROWS]), (x[ROWS:], given[ROWS:])
 
 
 def _held_out_given(model: Any, params: dict[str, Tensor], x: Tensor, given: Tensor) -> float:
@@ -193,27 +198,11 @@ def _held_out_given(model: Any, params: dict[str, Tensor], x: Tensor, given: Ten
     return float(exact.log_evidence(model, kept, rows).mean())
 
 
-PARTS: dict[str, Callable[[int, int], Table]] = {
-    "engines": engines_table, "components": components_table, "discriminative": discriminative_table,
-}  # fmt: skip
-
-
-def main(arguments: list[str] | None = None, folder: Path | None = None) -> None:
-    parser = argparse.ArgumentParser(description=INTRO)
-    parser.add_argument(
-        "--parts", nargs="+", choices=PARTS, default=list(PARTS), help="what to measure; the rest stays"
-    )
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--quick", action="store_true", help="one seed and few rows")
-    options = parser.parse_args(arguments)
-    seeds, rows = (1, 60) if options.quick else (options.seeds, 200)
-    where = folder or (QUICK if options.quick else RESULTS)
-    tables = read_tables("factors_recovery", folder=where)
-    tables |= {one.title: one for one in (PARTS[part](seeds, rows) for part in options.parts)}
-    title = "Exponential-family PCA with known truth"
-    write_report("factors_recovery", title, list(tables.values()), intro=INTRO, folder=where)
+def main() -> None:
+    quiet_and_single_threaded()
+    tables = [engines_table(), components_table(), discriminative_table()]
+    print(write_report("factors_recovery", "Exponential-family PCA with known truth", tables, intro=INTRO))
 
 
 if __name__ == "__main__":
-    quiet_and_single_threaded()
     main()
