@@ -2,10 +2,11 @@
 
     python -m benchmarks.quality.truth [--data DIR] [--quick]
 
-Cases: fits of real data. Models: every model of rows with many components, at globals drawn from its prior (flat ones
-from their starting values), and rows drawn from it. Graphs: block models, at globals drawn from their priors. Both
-sides: of rows that are drawn from the model log p(x_n) is estimated from below and from above; the gap is the mean
-difference a row. One thread, CPU seconds.
+Cases: fits of real data. Models: those of rows without exact sums or quadrature, with many components, at globals drawn
+from their priors (flat ones from their starting values), and rows drawn from them. Graphs: block models, at globals
+drawn from their priors. Both sides: of rows that are drawn from the model log p(x_n) is estimated from below and from
+above; the gap is the mean difference a row. One thread, CPU seconds; budgets are of the clock, and want a machine that
+does nothing else.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Case:
     model: Model
     params: dict[str, torch.Tensor]
     data: Data
-    seconds: float = 6.0
+    seconds: float = 10.0
     other: Callable[[Case], tuple[torch.Tensor, torch.Tensor]] | None = None
 
 
@@ -235,23 +236,28 @@ def enlarge(model: Model) -> Model:
 
 
 def measure_models(quick: bool) -> Table:
-    columns = ("model", "what is exact", *COLUMNS[1:7])
     table = Table(
-        "Every model of rows", columns, note="12 entries of the latent and 40 features where the model allows."
+        "Models of rows without exact sums",
+        ("model", *COLUMNS[1:7]),
+        note="12 entries of the latent and 40 features where the model allows. Budgets of 8 s.",
     )
     for name, kind in MODELS.items():
         example = kind.example()
         if not example.model.rows_are_independent:
             continue
+        case = case_of_model(example, quick)
+        if "exact" in bounds_of(case.model):
+            continue
         try:
-            table.rows.append([name, *line_of_model(example, quick)])
+            table.rows.append([name, *line(case)[1:7]])
         except PPLError as error:
-            table.rows.append([name, str(error).partition("\n")[0][:80], *[""] * 6])
+            table.rows.append([name, str(error).partition("\n")[0][:80], *[""] * 5])
         print(table.rows[-1], flush=True)
     return table
 
 
-def line_of_model(example: Any, quick: bool) -> list[Any]:
+def case_of_model(example: Any, quick: bool) -> Case:
+    """A larger model with rows drawn from it, or the example where that cannot be."""
     model = example.model
     larger = model if quick else enlarge(model)
     try:
@@ -264,8 +270,7 @@ def line_of_model(example: Any, quick: bool) -> list[Any]:
         larger = model
         params = {site: value.double() for site, value in example.truth.items() if site in model.global_sites}
         data = model.as_read(model.prepare(example.data, dtype=torch.float64)).rows(torch.arange(20))
-    exact = "sum or quadrature" if "exact" in bounds_of(larger) else "nothing"
-    return [exact, *line(Case("", larger, params, data, 2.0))[1:7]]
+    return Case("", larger, params, data, 8.0)
 
 
 def measure_graphs(quick: bool) -> Table:
