@@ -16,7 +16,6 @@ from benchmarks.quality._dynamic_data import synthetic, variation
 from benchmarks.quality._peer_rows_of import Row, Timed, once
 from benchmarks.quality.relational_topics import cora, split_of
 from benchmarks.quality.supervised_topics import poliblog
-from benchmarks.quality.supervised_topics import tomotopy as tomotopy_slda
 from custom_inference.core.fit import Fit
 from ppl_models import DTM
 
@@ -183,7 +182,8 @@ ROWS: tuple[Row, ...] = (
         once(lambda data: {"x": data[0].counts, "time": data[0].time}, _dtm),
         lambda data: _tomotopy_models.fit_over_time(data[0], 5)[0], lambda data, found: variation(data[1], found)),
     Row(Lines("fit(SupervisedLDA(num_topics=20), x, response=y)"), "political blogs, five folds: accuracy", "more",
-        "tomotopy SLDAModel, 500 sweeps", ("tomotopy",), poliblog, _supervised, partial(_by_folds, tomotopy_slda),
+        "tomotopy SLDAModel, 500 sweeps", ("tomotopy",), poliblog, _supervised,
+        partial(_by_folds, _tomotopy_models.predict_responses),
         _accuracy),
     _of_labels("fit(LabeledLDA(num_topics=4, num_labels=4), x, labels=y)", "a topic a label",
                "PLDAModel, 500 sweeps", _plain(0.1), partial(_tomotopy_models.fit_labelled, own=1, common=0)),

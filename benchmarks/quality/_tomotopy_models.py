@@ -10,6 +10,7 @@ from benchmarks.quality._common import cpu_seconds
 from benchmarks.quality._correlated_data import Array, under_dirichlet
 from benchmarks.quality._dynamic_data import Dated
 from benchmarks.quality.labelled_topics import GROUPS, Corpus, Found, completed
+from benchmarks.quality.supervised_topics import Corpus as Responses
 
 
 def fit_over_time(data: Dated, num_topics: int) -> tuple[Array, float]:
@@ -54,6 +55,25 @@ def fit_regression(data: Corpus, seed: int, size: int = 20) -> Found:
     alpha = np.stack([made.get_topic_prior(str(group)) for group in range(GROUPS)])
     chance = np.zeros((data.new.shape[0], GROUPS))
     return Found(chance, completed(data, topic, alpha[data.truth]), seconds)
+
+
+def predict_responses(corpus: Responses, x: Any, y: Any, new: Any) -> Any:
+    """SLDAModel of a binary response, 500 sweeps."""
+    import tomotopy as tp  # pyright: ignore[reportMissingImports]
+
+    settings: dict[str, Any] = {"vars": "b", "mu": [0.0], "nu_sq": [10.0], "glm_param": [10.0]}
+    model = tp.SLDAModel(k=corpus.topics, alpha=0.1, eta=0.05, seed=0, **settings)
+    for words, value in zip(_words(x), y, strict=True):
+        model.add_doc(words, y=[float(value)])
+    model.train(500, workers=1)
+    documents = [model.make_doc(words) for words in _words(new)]
+    model.infer(documents, iterations=200, workers=1)
+    return np.array([model.estimate(one)[0] for one in documents])
+
+
+def _words(x: Any) -> list[list[str]]:
+    pairs = zip(x.indptr[:-1], x.indptr[1:], strict=True)
+    return [np.repeat(x.indices[a:b], x.data[a:b].astype(int)).astype(str).tolist() for a, b in pairs]
 
 
 def _topics_of(made: Any, words: int) -> Array:

@@ -31,7 +31,6 @@ from ppl_models import Data, DataError, DataWarning, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Tokens
 
-
 #: Draws of logits whose proportions are averaged.
 _DRAWS = 100
 
@@ -92,7 +91,6 @@ def held_out(
     Mixtures have one topic a document: their evidence is exact, and is what the samplers are answered with.
 
     What the model takes beside the words (the documents' slices) is given by its name.
-
     floor: topics are raised to this and normalised; without, words that a topic excludes can have probability 0.
 
     Raises MethodError for an unknown ``how``, or a setting that it does not have.
@@ -127,8 +125,7 @@ def held_out(
         if name not in known:
             raise MethodError(unknown_name(f"setting of how = {how!r}", name, known))
     found = score(problem, **settings)
-    impossible = int(torch.isinf(found.log_probability).sum())
-    if impossible:
+    if impossible := int(torch.isinf(found.log_probability).sum()):
         message = f"{impossible} documents have probability 0, and the perplexity is infinite; floor=1e-12 avoids it"
         warnings.warn(message, DataWarning, stacklevel=2)
     return replace(found, how=how)

@@ -63,7 +63,7 @@ def test_mixtures_reach_the_best_of_many_random_starts(seed):
     x, a = ones_of(seed), 1.5
     model = MixtureOfBernoullis(num_components=CLASSES, num_features=FEATURES)
     priors = {"mixing_proportion": dist.Dirichlet(torch.full((CLASSES,), a)), "probability": dist.Beta(a, a)}
-    found = fit(model.with_priors(**priors), torch.tensor(x), progress=False)
+    found = fit(model.with_priors(**priors), torch.tensor(x), method="em", progress=False)
     assert float(found.elbo[-1]) > best_mixture(x, a) - 1e-3
 
 
@@ -98,6 +98,6 @@ def test_topics_of_few_documents_reach_the_best_of_many_random_starts(seed):
 def test_informed_starts_that_agree_on_a_lower_maximum_are_overtaken():
     """Those of this mixture lead to one at -403.94; random ones are among the starts that the status counts."""
     example = MixtureOfCategoricals.example()
-    found = fit(example.model, example.data, progress=False)
+    found = fit(example.model, example.data, method="em", progress=False)
     assert float(found.elbo[-1]) > -402.0
     assert "at random)" in found.status

@@ -204,7 +204,7 @@ class MixtureSampler(Sampler):
         values = state.values(conjugate)
         if exchangeable(model) == [[*range(conjugate.local_shape[0])]]:
             return values
-        order = _named(conjugate, rows, engine.e_step(conjugate, state, rows))
+        order = _find_names(conjugate, rows, engine.e_step(conjugate, state, rows))
         return {site: value[order] for site, value in values.items()}
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Local:
@@ -213,7 +213,7 @@ class MixtureSampler(Sampler):
         return Local(posterior, no_bound(len(data), data.x))
 
 
-def _named(model: Model, rows: MixtureRows, step: EStep) -> Tensor:
+def _find_names(model: Model, rows: MixtureRows, step: EStep) -> Tensor:
     """Return which class of an E step is each of the model's, whose priors tell them apart: log p(x, z) is a sum of
     what every class has under the prior of its name, and the assignment is the one that is best in all."""
     density, size, (counts, observed) = density_of(model), step.statistics["rows"], of_classes(step.statistics)

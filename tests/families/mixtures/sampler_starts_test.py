@@ -15,7 +15,7 @@ from custom_inference import CollapsedGibbs
 from custom_inference.core.engine import EStep
 from custom_inference.families.mixtures.densities import density_of
 from custom_inference.families.mixtures.engines import MixtureExact
-from custom_inference.families.mixtures.gibbs import MixtureChain, MixtureSampler, _named
+from custom_inference.families.mixtures.gibbs import MixtureChain, MixtureSampler, _find_names
 from custom_inference.gibbs.modes import Mode, say_lower
 from ppl_models import (
     Data,
@@ -103,7 +103,7 @@ def test_names_are_the_best_of_all_assignments():
         scores[order] = chain.log_joint()
 
     step = EStep(rows.statistics(share), {}, torch.zeros(len(rows)))
-    assert tuple(_named(model, rows, step).tolist()) == max(scores, key=lambda order: scores[order])
+    assert tuple(_find_names(model, rows, step).tolist()) == max(scores, key=lambda order: scores[order])
 
 
 def test_chains_that_never_move_are_not_said_to_have_found_anything():
