@@ -12,7 +12,6 @@ from custom_inference.families.memberships.stochastic import StochasticMMSB
 from custom_inference.families.ratings.gradient import RatingsSGD
 from custom_inference.families.ratings.matchbox import Matchbox
 from custom_inference.families.ratings.vb import RatingsVB
-from custom_inference.families.topics.tempered import TemperedEM
 from ppl_models import LDA, NOCA, PMF, MethodError, ModelError
 
 #: A maker and names of its settings that are numbers.
@@ -21,7 +20,6 @@ NUMBERS = [
     (ci.VariationalEM, ("max_iterations", "tolerance")),
     (ci.SVI, ("learning_rate", "steps")),
     (ci.Search, ("temperature", "restarts")),
-    (TemperedEM, ("held_out", "eta", "patience", "max_iterations", "tolerance")),
     (Matchbox, ("passes", "tolerance")),
     (RatingsSGD, ("passes", "learning_rate", "decay", "regularisation")),
     (RatingsVB, ("sweeps", "tolerance")),

@@ -15,7 +15,7 @@ from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for
-from custom_inference.core.settings import require_between, require_positive, require_whole
+from custom_inference.core.settings import require_whole
 from custom_inference.families.boltzmann.common import require_machine
 from custom_inference.families.boltzmann.training import Training
 from ppl_models import Data, MethodError, Model
@@ -81,11 +81,11 @@ class ContrastiveDivergence(Method):
             raise MethodError(unknown_name("optimizer", self.optimizer, _OPTIMIZERS))
         shares = {"momentum": self.momentum or 0.0, "averaging": self.averaging, "validation": self.validation}
         for name, value in shares.items():
-            require_between(name, value, "[0, 1)")
-        if self.learning_rate is not None:
-            require_positive("learning_rate", self.learning_rate)
-        if self.weight_decay is not None:
-            require_between("weight_decay", self.weight_decay, "[0, inf)")
+            if not 0 <= value < 1:
+                raise MethodError(f"{name} = {value}, expected at least 0 and below 1")
+        if (self.learning_rate is not None and not self.learning_rate > 0) or not (self.weight_decay or 0.0) >= 0:
+            found = f"learning_rate = {self.learning_rate}, weight_decay = {self.weight_decay}"
+            raise MethodError(f"{found}; expected a positive one, and one of at least 0")
 
     @property
     def name(self) -> str:
