@@ -134,13 +134,14 @@ def by_default(split: Split) -> Any:
     )
 
 
-def regression(split: Split, topics: int) -> Any:
+def regression(split: Split, topics: int, seed: int = 0, draws: int = 30) -> Any:
     """The probability of links by a logistic regression on the products of LDA's proportions, of one chain."""
     from sklearn.linear_model import LogisticRegression
 
-    model = LDA(num_topics=topics, vocabulary_size=split.x.shape[1]).with_concentration(alpha=0.1)
-    method = CollapsedGibbs(chains=1, threads=1, warmup=40, num_samples=30, thin=4)
-    fit = method.fit(model, split.x, progress=False)
+    model = LDA(num_topics=topics, vocabulary_size=split.x.shape[1])
+    model = model.with_concentration(alpha=min(0.1, 7.5 / topics))
+    method = CollapsedGibbs(chains=1, threads=1, warmup=40, num_samples=draws, thin=4)
+    fit = method.fit(model, split.x, seed=seed, progress=False)
     share, size, rng = fit.transform().numpy(), split.x.shape[0], np.random.default_rng(2)
     others = np.sort(rng.integers(0, size, (10 * len(split.known), 2)), 1)
     pairs, truth = np.r_[split.known, others], np.arange(11 * len(split.known)) < len(split.known)
