@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from custom_inference.families.memberships.dyads import Dyads, _sum_zeros_compiled, _sum_zeros_by_products
+from custom_inference.families.memberships.dyads import Dyads, _sum_zeros_by_products, _sum_zeros_compiled
 from custom_inference.families.rows.graph import GraphRows
 from ppl_models import MMSB, GraphData, graph
 
