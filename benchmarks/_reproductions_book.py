@@ -194,7 +194,7 @@ MURPHY = [
          "{Figure 27.32[four newsgroups; LDA 50][completion]}, {Figure 27.32[four newsgroups; LDA 200][completion]}. "
          "Whole documents by annealed importance sampling: the replicated softmax has {Figure 27.32[four newsgroups; "
          "replicated softmax 50][whole documents]} on newsgroups with the source's effort and {Figure 27.32[four "
-         "newsgroups; replicated softmax 50][with a finer path]} with a path 10 times as fine: log Z has not "
+         "newsgroups; replicated softmax 50][with a finer path]} with a path five times as fine: log Z has not "
          "converged, so that no order of whole documents is claimed here",
          [("below LDA on newsgroups, given half", lambda n: _completes(n, "four newsgroups")),
           ("as low as LDA on NIPS, given half", lambda n: _completes(n, "NIPS 0-12", 1.02))]),

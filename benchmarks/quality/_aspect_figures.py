@@ -41,7 +41,7 @@ def removal(results: Mapping[str, np.ndarray], sizes: Sequence[int]) -> Figure:
     figure.legend(
         *panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=6, fontsize=9, frameon=False
     )
-    figure.suptitle("Digits with added zeros (mean ± standard error, 5 subsets of 400 images)", fontsize=11)
+    figure.suptitle("Digits with added zeros (mean ± standard error, 3 subsets of 400 images)", fontsize=11)
     return figure
 
 

@@ -1,6 +1,6 @@
 """Aspect Bernoulli on handwritten digits: what a phantom aspect removes, against five baselines (the paper, 3.6.2).
 
-    python -m benchmarks.quality.aspect_digits [--seeds 30] [--only curves starts pictures aic] [--data DIR]
+    python -m benchmarks.quality.aspect_digits [--data DIR]
 
 Writes ``benchmarks/results/aspect_digits.{md,json}`` and figures. 2000 digits of 16 x 15 pixels (UCI mfeat-pix, on
 where at least 3 of 6 fine pixels are); every pixel of an image is set to 0 with a probability of the image's own, drawn
@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks._report import RESULTS, Table, read_tables, write_report
+from benchmarks._report import RESULTS, Table, write_report
 from benchmarks.quality import _aspect_figures as draw
 from benchmarks.quality._aspect_data import Corrupted, digits, flipped, removal_rate, set_to
 from benchmarks.quality._aspect_methods import (
@@ -33,18 +32,14 @@ from benchmarks.quality._aspect_methods import (
 )
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 
-SIZES = (2, 4, 6, 8, 10, 14, 20)
-SUBSETS = 5
-#: Default fits in the search for phantoms; they differ little between seeds.
-DEFAULTS = 3
+SIZES = (2, 6, 10, 14, 20)
+#: Disjoint subsets, of so many images each; images of the other tables.
+SUBSETS, EACH, IMAGES = 3, 400, 600
+#: Random starts in the search for white and for black phantoms, and default fits, which differ little between seeds.
+RANDOM, RANDOM_BLACK, DEFAULTS = 10, 4, 2
 REMOVED = "AB, phantom removed"
 #: As in Bingham et al.'s Figs. 10 and 11.
 NUM_BASES = 14
-
-
-def subsets(x: np.ndarray, number: int) -> list[np.ndarray]:
-    """Disjoint, equally large random parts of the rows."""
-    return np.array_split(np.random.default_rng(0).permutation(len(x)), number)
 
 
 def rates(corrupted: Corrupted, k: int, seed: int) -> dict[str, tuple[float, float, float]]:
@@ -57,7 +52,8 @@ def rates(corrupted: Corrupted, k: int, seed: int) -> dict[str, tuple[float, flo
 
 def curves(x: np.ndarray, sizes: Sequence[int]) -> dict[str, np.ndarray]:
     """Every method's (len(sizes), SUBSETS, 3): removal, fp, fn."""
-    parts = [set_to(0, x[rows], seed=i) for i, rows in enumerate(subsets(x, SUBSETS))]
+    order = np.random.default_rng(0).permutation(len(x))
+    parts = [set_to(0, x[order[i * EACH : (i + 1) * EACH]], seed=i) for i in range(SUBSETS)]
     found = [[rates(part, k, seed=i) for i, part in enumerate(parts)] for k in sizes]
     return {name: np.array([[f[name] for f in line] for line in found]) for name in found[0][0]}
 
@@ -67,7 +63,7 @@ def curve_table(results: dict[str, np.ndarray], sizes: Sequence[int]) -> Table:
         "Noise removal against the number of components (Fig. 9)",
         ["method", *(f"K = {k}" for k in sizes)],
         note=(
-            f"Mean ± standard error over {SUBSETS} disjoint subsets of {2000 // SUBSETS} images, each corrupted and "
+            f"Mean ± standard error over {SUBSETS} disjoint subsets of {EACH} images, each corrupted and "
             "fitted on its own."
         ),
         figures=["aspect_digits_removal.png"],
@@ -79,7 +75,7 @@ def curve_table(results: dict[str, np.ndarray], sizes: Sequence[int]) -> Table:
 
 
 def error_table(results: dict[str, np.ndarray], sizes: Sequence[int]) -> Table:
-    shown = [i for i, k in enumerate(sizes) if k in (4, 10, 14, 20)]
+    shown = [i for i, k in enumerate(sizes) if k in (6, 10, 14, 20)]
     heads = [f"{e}, K = {sizes[i]}" for i in shown for e in ("fp", "fn")]
     table = Table("False positives and false negatives", ["method", *heads], note="Means over the same subsets.")
     for name, values in results.items():
@@ -87,9 +83,9 @@ def error_table(results: dict[str, np.ndarray], sizes: Sequence[int]) -> Table:
     return table
 
 
-def phantom_table(whole: Corrupted, black: Corrupted, num_seeds: int) -> Table:
+def phantom_table(whole: Corrupted, black: Corrupted) -> Table:
     table = Table(
-        f"Is a phantom found? All 2000 images, K = {NUM_BASES}",
+        f"Is a phantom found? {IMAGES} images, K = {NUM_BASES}",
         ["corruption", "starts", "phantom found", "largest mean of the phantom", "its largest entry", "CPU s a fit"],
         note=(
             "Found, by the thresholds of ``phantoms``: the lightest aspect has mean P(on | aspect) at most 0.02 and no "
@@ -99,7 +95,7 @@ def phantom_table(whole: Corrupted, black: Corrupted, num_seeds: int) -> Table:
         ),
     )
     for label, corrupted, is_black in (("zeros added", whole, False), ("ones added", black, True)):
-        number_random = num_seeds // 3 if is_black else num_seeds
+        number_random = RANDOM_BLACK if is_black else RANDOM
         for starts, run, number in (("random", random_start, number_random), ("default", default_aspects, DEFAULTS)):
             fits = [cpu_seconds(lambda s=s, run=run, x=corrupted.x: run(x, NUM_BASES, s)) for s in range(number)]
             table.rows.append([label, starts, *_phantom_cells([f for f, _ in fits], is_black)])
@@ -117,9 +113,9 @@ def _phantom_cells(fits: Sequence[Aspects], black: bool) -> list[str]:
 
 
 def removal_table(whole: Corrupted, black: Corrupted, seed: int = 0) -> Table:
-    """Both corruptions on all images at K = 14."""
+    """Both corruptions at K = 14."""
     table = Table(
-        f"Added zeros and added ones: all 2000 images, K = {NUM_BASES}",
+        f"Added zeros and added ones: {IMAGES} images, K = {NUM_BASES}",
         ["method", "zeros: removal", "fp", "fn", "ones: removal", "fp ", "fn "],
         note=(
             "Ones are added as zeros are; there fp is the share of true ones that a reconstruction turns to 0, fn the "
@@ -171,52 +167,24 @@ def shown_images(corrupted: Corrupted, label: np.ndarray) -> list[int]:
     return [int(index[d][np.abs(share[index[d]] - value).argmin()]) for d, value in wanted.items()]
 
 
-def aic_table(whole: Corrupted, x: np.ndarray, sizes: Sequence[int], num_seeds: int) -> Table:
-    """Eq. 27."""
-    table = Table("AIC of AB (eq. 27)", ["images", *(f"K = {k}" for k in sizes), "smallest at"])
-    for name, data in (("original", x), ("zeros added", whole.x)):
-        values = [best_of(data, k, num_seeds).fit.aic() / 2 for k in sizes]
-        table.rows.append([name, *(f"{v:.0f}" for v in values), f"K = {sizes[int(np.argmin(values))]}"])
-    table.note = f"{num_seeds} default fit(s); all 2000 images. the paper: 15 for its digits, 14 with zeros added."
-    return table
-
-
-PARTS = ("curves", "starts", "pictures", "aic")
-
-
-def measured(part: str, x: np.ndarray, label: np.ndarray, num_seeds: int) -> list[Table]:
-    whole, black = set_to(0, x, seed=100), set_to(1, x, seed=101)
-    if part == "curves":
-        results = curves(x, SIZES)
-        draw.save(draw.removal(results, SIZES), RESULTS, "aspect_digits_removal")
-        return [curve_table(results, SIZES), error_table(results, SIZES)]
-    if part == "starts":
-        return [removal_table(whole, black), phantom_table(whole, black, num_seeds)]
-    if part == "pictures":
-        return [
-            Table("Bases and attribution (Figs. 10 and 11)", note=PICTURES, figures=pictures(whole, black, label, 1))
-        ]
-    return [aic_table(whole, x, (8, 10, 12, 13, 14, 15, 16, 18, 20), 1)]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=30, help="random starts in the search for white phantoms")
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts; the others are kept")
     add_data_option(parser)
-    arguments = parser.parse_args()
-    folder: Path = require_data(parser, arguments)
+    data = digits(require_data(parser, parser.parse_args()))
     quiet_and_single_threaded()
-    data = digits(folder)
-    for part in arguments.only:
-        found = measured(part, data.x, data.groups, arguments.seeds)
-        tables = read_tables("aspect_digits") | {table.title: table for table in found}
-        ordered = sorted(tables.values(), key=lambda table: ORDER.index(table.title.split()[0]))
-        print(write_report("aspect_digits", "Aspect Bernoulli on handwritten digits", ordered, intro=INTRO), flush=True)
+    results = curves(data.x, SIZES)
+    draw.save(draw.removal(results, SIZES), RESULTS, "aspect_digits_removal")
+    some = np.sort(np.random.default_rng(1).permutation(len(data.x))[:IMAGES])
+    whole, black = set_to(0, data.x[some], seed=100), set_to(1, data.x[some], seed=101)
+    shown = pictures(whole, black, data.groups[some], 1)
+    tables = [curve_table(results, SIZES), error_table(results, SIZES), removal_table(whole, black)]
+    tables += [
+        phantom_table(whole, black),
+        Table("Bases and attribution (Figs. 10 and 11)", note=PICTURES, figures=shown),
+    ]
+    print(write_report("aspect_digits", "Aspect Bernoulli on handwritten digits", tables, intro=INTRO))
 
 
-#: The tables by the first word of their titles.
-ORDER = ["Noise", "False", "Added", "Is", "Bases", "AIC"]
 PICTURES = (
     "Top row: the aspects, P(on | aspect) for every pixel, the phantom first. Left column: images with hardly any "
     "corruption (5, 6, 8) and with a sixth of the pixels changed (2, 1, 4). Beside each, the posterior probability "

@@ -1,8 +1,8 @@
-"""Citation analysis: NOCA beside LDA, PLSA, a mixture of multinomials and logistic PCA (the paper, section 5.4).
+"""Citation analysis of Singliar & Hauskrecht (2006, 5.4): NOCA beside LDA, PLSA, a mixture and logistic PCA.
 
-    python -m benchmarks.quality.citations [--starts 20] [--quick] [--data DIR]
+    python -m benchmarks.quality.citations [--data DIR]
 
-Writes ``benchmarks/results/citations.{md,json}`` and figures. the paper had CiteSeer papers x 40 authors of five
+Writes ``benchmarks/results/citations.{md,json}`` and figures. The paper had CiteSeer papers x 40 authors of five
 communities; here are NIPS 0-12 papers x 201 surnames found in their texts, and communities written down before any fit,
 from general knowledge of the field (``_citations.COMMUNITIES``). A document is the set of names it cites.
 """
@@ -35,6 +35,9 @@ from benchmarks.quality._citations import (
 from benchmarks.quality._common import add_data_option, quiet_and_single_threaded, require_data
 from ppl_models import Data
 
+#: Of every method but logistic PCA.
+STARTS = 20
+
 
 class Runs(NamedTuple):
     """Every method's fits from all starts, and the CPU seconds of one."""
@@ -47,12 +50,12 @@ class Runs(NamedTuple):
         return max(self.learned[name], key=lambda one: float(one.fit.elbo[-1]))
 
 
-def runs(data: Data, size: int, starts: int) -> Runs:
+def runs(data: Data, size: int) -> Runs:
     """LDA's starts differ in alpha, .01 to 10 (the paper, 5.4: its components hardly depend on the start)."""
     learned, seconds = {}, {}
-    alphas = np.geomspace(0.01, 10, starts)
+    alphas = np.geomspace(0.01, 10, STARTS)
     for name, method in METHODS.items():
-        begin, number = time.process_time(), min(starts, FEW) if name == "logistic PCA" else starts
+        begin, number = time.process_time(), FEW if name == "logistic PCA" else STARTS
         extra: list[dict[str, Any]] = [{"alpha": a} if name == "LDA" else {} for a in alphas]
         learned[name] = [method(data, size, seed, **extra[seed]) for seed in range(number)]
         seconds[name] = (time.process_time() - begin) / number
@@ -132,22 +135,18 @@ def similarity_table(found: dict[int, Runs], names: Sequence[str], file: str) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--starts", type=int, default=20)
-    parser.add_argument("--quick", action="store_true", help="two starts, K = 5: does it run?")
     add_data_option(parser)
-    arguments = parser.parse_args()
-    data, empty = citations(require_data(parser, arguments))
+    data, empty = citations(require_data(parser, parser.parse_args()))
     quiet_and_single_threaded()
-    starts, sizes = (2, (5,)) if arguments.quick else (arguments.starts, (5, 10))
     names = [str(name) for name in data.coords["feature"]]
-    found = {size: runs(data, size, starts) for size in sizes}
+    found = {size: runs(data, size) for size in (5, 10)}
     tables = []
     for size, run in found.items():
         tables += [success_table(run, names, size), names_table(run, names, size)]
     shown = {size: run.typical("NOCA").components for size, run in found.items()}
     tables[1].figures = [draw.save(draw.loadings(shown, names), RESULTS, "citations_loadings")]
     tables.append(similarity_table(found, names, "citations_similarity"))
-    meta = {"documents": len(data), "left out without citation": empty, "names": len(names), "starts": starts}
+    meta = {"documents": len(data), "left out without citation": empty, "names": len(names), "starts": STARTS}
     print(write_report("citations", "Citation analysis", tables, meta, intro=INTRO))
 
 

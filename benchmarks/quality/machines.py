@@ -52,7 +52,7 @@ DIGITS: dict[int, dict[str, tuple[dict[str, Any], dict[str, Any]]]] = {
     64: {"persistent CD (default)": ({}, {})},
 }
 #: Seeds of every fit of bars and digits.
-SEEDS = 5
+SEEDS = 3
 RATINGS: dict[str, Any] = {
     "method": "cd", "max_iterations": 50, "batch_size": 50, "weight_decay": 3e-3, "learning_rate": 0.01,
     "optimizer": "adam",

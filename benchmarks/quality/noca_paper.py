@@ -31,7 +31,7 @@ from ppl_models.datasets import image_patterns
 SIZES = (50, 100, 200, 500, 1000, 2000, 5000)
 TEST_ROWS, MODEL_ROWS = 2000, 2000
 #: Trials of Figs. 6 and 9a, and of Figs. 7 and 9b.
-TRIALS = (5, 3)
+TRIALS = (10, 3)
 WEAK_PRIORS = {"loading": dist.Beta(1.2, 1.4), "leak": dist.Beta(1.5, 8.0)}
 PRIORS_TEXT = "loading ~ Beta(1.2, 1.4), leak ~ Beta(1.5, 8)"
 Trials = dict[int, list[float]]
