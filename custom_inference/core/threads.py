@@ -30,9 +30,18 @@ Value = TypeVar("Value")
 MOST_SHARDS = 4
 
 
+#: Whether the present thread shares the work of others, and divides no further.
+_shares = threading.local()
+#: Threads that help the one that divides its work, by their number: kept, as they start slower than small parts take.
+_helpers: dict[int, ThreadPoolExecutor] = {}
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_helpers.clear)  # a child has none of its parent's threads
+
+
 class HeldLibraries:
     """Linear algebra and torch have one thread between ``hold`` and ``release``, and ``map_in_threads`` theirs.
 
+    Threads take the libraries' number when they first call them, and keep it: helpers of before are not used meanwhile.
     Fits that run at the same time share what is held: the first holds, the last releases.
     """
 
@@ -46,6 +55,7 @@ class HeldLibraries:
                 cls._threads = torch.get_num_threads()
                 cls._limit = ThreadpoolController().limit(limits=1)
                 torch.set_num_threads(1)
+                _helpers.clear()
             cls._fits += 1
         return True
 
@@ -56,19 +66,12 @@ class HeldLibraries:
             if not cls._fits and cls._limit is not None:
                 cls._limit.restore_original_limits()
                 torch.set_num_threads(cls._threads)
+                _helpers.clear()
 
     @classmethod
     def count_threads(cls) -> int:
         """Return the number of threads that work is divided among."""
         return cls._threads if cls._fits else torch.get_num_threads()
-
-
-#: Whether the present thread shares the work of others, and divides no further.
-_shares = threading.local()
-#: Threads that help the one that divides its work, by their number: made once, as small parts are done sooner.
-_helpers: dict[int, ThreadPoolExecutor] = {}
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_helpers.clear)  # a child has none of its parent's threads
 
 
 def make_pool(number: int) -> ThreadPoolExecutor:
@@ -86,13 +89,11 @@ def map_in_threads(work: Callable[[Part], Value], parts: Iterable[Part], threads
     number = min(most, len(given))
     if number <= 1 or getattr(_shares, "work", False):
         return [work(part) for part in given]
-    pool = _helpers.get(number - 1) or _helpers.setdefault(number - 1, make_helpers(number - 1))
+    pool = _helpers.get(number - 1)
+    if pool is None:
+        pool = ThreadPoolExecutor(number - 1, "ppl-helper", initializer=setattr, initargs=(_shares, "work", True))
+        _helpers[number - 1] = pool
     return _Division(work, given).run(pool, number - 1)
-
-
-def make_helpers(number: int) -> ThreadPoolExecutor:
-    """Return threads that divide none of what they are given."""
-    return ThreadPoolExecutor(number, "ppl-helper", initializer=setattr, initargs=(_shares, "work", True))
 
 
 class _Division(Generic[Part, Value]):

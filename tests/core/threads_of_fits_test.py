@@ -108,3 +108,26 @@ def test_work_of_several_callers_is_shared_by_the_same_helpers():
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda n: map_in_threads(lambda part: part + n, range(20), 2), range(8)))
     assert found == [[part + n for part in range(20)] for n in range(8)]
+
+
+def count_in_both_threads() -> list[int]:
+    """torch's number of threads in each of two that share work; neither takes both parts."""
+    both = threading.Barrier(2)
+
+    def count(_: int) -> int:
+        both.wait(timeout=30)
+        return torch.get_num_threads()
+
+    return map_in_threads(count, range(2), 2)
+
+
+def test_helpers_have_the_number_of_threads_that_libraries_have_now():
+    torch.set_num_threads(2)
+    try:
+        assert count_in_both_threads() == [2, 2]
+        HeldLibraries.hold()
+        assert count_in_both_threads() == [1, 1]
+        HeldLibraries.release()
+        assert count_in_both_threads() == [2, 2]
+    finally:
+        torch.set_num_threads(1)
