@@ -22,6 +22,7 @@ from torch import Tensor
 
 from custom_inference.core.annealing.estimate import Budget
 from custom_inference.core.fit import Fit
+from custom_inference.core.isolation import seed_of
 from custom_inference.core.local_inference import ANNEALED, anneal_local, bounds_of, log_likelihood
 from custom_inference.core.settings import require_positive
 from custom_inference.documents import samplers
@@ -31,8 +32,8 @@ from ppl_models import Data, DataError, DataWarning, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.distributions import Tokens
 
-#: Draws of logits whose proportions are averaged.
-_DRAWS = 100
+#: Draws of what proportions are functions of, over which these are averaged: rounds, and draws of each.
+_ROUNDS, _DRAWS = 10, 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,11 +205,15 @@ def _score_completion(
 
 
 def _mean_proportions(fit: Fit, data: Data) -> Tensor:
-    """Compute posterior mean proportions (N, K); where proportions are functions of Gaussian logits, over draws."""
+    """Compute posterior mean proportions (N, K), over draws where they are not the local values themselves."""
+    model: Any = fit.model
     posterior = fit.posterior_of(data)
-    if fit.model.local_site == "topic_logit":
-        return torch.softmax(posterior.sample(_DRAWS, seed=fit.seed), -1).mean(0)
-    return posterior.mean
+    mean = posterior.mean
+    if model.proportions(mean) is mean:
+        return mean
+    seeds = (seed_of(fit.seed, "proportions", number) for number in range(_ROUNDS))
+    rounds = (model.proportions(posterior.sample(_DRAWS, seed=seed)).mean(0) for seed in seeds)
+    return sum(rounds, torch.zeros_like(mean)) / _ROUNDS
 
 
 def _plugin(problem: _Problem, alpha: ArrayLike | None = None, iterations: int = 100) -> HeldOut:
