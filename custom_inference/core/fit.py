@@ -203,11 +203,7 @@ def check_globals(
 
 def _require_shapes_of(model: Model, fitted: Model, called: str) -> None:
     """Raise MethodError for a fit of another kind of model, or one whose sites have other shapes than the model's."""
-    own, other = type(model.summed_out), type(fitted.summed_out)
-    if not (issubclass(own, other) or issubclass(other, own)):
-        raise MethodError(
-            f"{called} is a fit of {other.__name__}, beside a model {own.__name__}; expected a fit of that"
-        )
+    _require_kind_of(model, fitted, f"{called} is a fit of {{}}, beside a model {{}}; expected a fit of that")
     for site, shape in model.shapes.items():
         found = fitted.shapes.get(site)
         if found != shape:
@@ -218,10 +214,15 @@ def _require_shapes_of(model: Model, fitted: Model, called: str) -> None:
 
 def require_fit_of(model: Model, init: Fit) -> None:
     """Raise MethodError for a start from the fit of another kind of model."""
-    own, other = type(model.summed_out), type(init.model)
+    expected = f"expected a fit of that, or a mapping of its sites: {', '.join(model.shapes)}"
+    _require_kind_of(model, init.model, f"init is a fit of {{}}, and {{}} is fitted; {expected}")
+
+
+def _require_kind_of(model: Model, fitted: Model, problem: str) -> None:
+    """Raise MethodError where neither model is one of the other's kind. problem: has places for the names of both."""
+    own, other = type(model.summed_out), type(fitted.summed_out)
     if not (issubclass(own, other) or issubclass(other, own)):
-        found = f"init is a fit of {other.__name__}, and {own.__name__} is fitted"
-        raise MethodError(f"{found}; expected a fit of that, or a mapping of its sites: {', '.join(model.shapes)}")
+        raise MethodError(problem.format(other.__name__, own.__name__))
 
 
 def require_mapping(init: Any, called: str = "init") -> Mapping[str, Any]:
