@@ -12,7 +12,7 @@ import pyro
 import torch
 from pyro.poutine import runtime
 
-from ppl_models.core.running import ALONE
+from ppl_models.core.running import PYRO_LOCK
 from ppl_models.core.running import default_dtype as default_dtype
 
 
@@ -31,7 +31,7 @@ def keep_handlers() -> Iterator[None]:
 @contextlib.contextmanager
 def own_store() -> Iterator[Any]:
     """Give Pyro an empty store of parameters, and this thread Pyro for itself; put the former back afterwards."""
-    with ALONE, pyro.get_param_store().scope() as parameters:
+    with PYRO_LOCK, pyro.get_param_store().scope() as parameters:
         yield parameters
 
 

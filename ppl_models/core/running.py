@@ -61,14 +61,14 @@ def dtype_of(*values: Any) -> torch.dtype:
 
 #: Held while programs run: Pyro's handlers, plates and parameters, and torch's default type, are those of the process,
 #: so that programs of several threads take turns.
-ALONE = threading.RLock()
+PYRO_LOCK = threading.RLock()
 
 
 @contextlib.contextmanager
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     """Make this the dtype of tensors made from Python numbers: constants of programs, parameters of Pyro's guides.
     Other threads wait until it is put back."""
-    with ALONE:
+    with PYRO_LOCK:
         before = torch.get_default_dtype()
         torch.set_default_dtype(dtype)
         try:
