@@ -172,14 +172,14 @@ def asked(plain: Any) -> list[tuple[str, str, Callable[[int], Any]]]:
     ]
 
 
-def lines(name: str) -> list[dict[str, str]]:
-    """A row for every site of a model: for every method a prior, and what ran."""
+def lines(name: str, before: int) -> list[dict[str, str]]:
+    """A row for every site of a model, after so many rows: for every method a prior, and what ran."""
     plain, data = small(name)
     priors: dict[str, dict[str, Callable[[int], Any]]] = {}
     for site, kind, make in asked(plain):
         priors.setdefault(site, {})[kind] = make
     rows = []
-    for number, (site, kinds) in enumerate(priors.items()):
+    for number, (site, kinds) in enumerate(priors.items(), before):
         row = {"model": name, "site": site}
         for turn, method in enumerate(one for one in methods_for(plain) if one != "default"):
             # Narrow priors take longer runs, and tell nothing of methods that take any prior.
@@ -213,7 +213,7 @@ def main() -> None:
     rows: list[dict[str, str]] = []
     for name in [*MODELS][: 2 if quick else None]:
         started = time.process_time()
-        rows += lines(name)
+        rows += lines(name, len(rows))
         print(f"{name}: {time.process_time() - started:.0f} s", flush=True)
     columns = list(dict.fromkeys(column for row in rows for column in row))
     outcomes = [row[column].partition(": ")[2] for row in rows for column in columns[2:] if column in row]

@@ -13,6 +13,7 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -36,41 +37,65 @@ GIVEN_STEPS = ("svi", "amortized", "nuts", "wake_sleep", "reweighted", "importan
 NOTE = (
     "One line for each model and method that applies, on the model's `example()`; of graphs on the edges among "
     f"{NODES} of its nodes ({NODES_OF_MEMBERSHIPS} for `mmsb`), few enough for the exact posterior. Gap, divergence "
-    "and error are of the posterior of the local latents at the TRUE globals, against the exact one (`compare`): the "
-    "gap is (log evidence - bound) / rows, the divergence KL(method || exact) / rows, the error the largest "
-    "difference of posterior means (of graphs a row is a node). Points have an infinite divergence and no bound; "
-    "samplers no bound; whether they are calibrated is in `calibration.md`. Fit is a whole fit with default search: "
-    "the objective's name and last value, and CPU seconds without compilation; not of SVI, NUTS and others that take "
-    "as many gradient steps as they are given (400 of SVI's for the posterior of the locals). Empty: not to be had; "
-    "of what failed, `why` above the table says why."
+    "and error are of the posterior of the local latents at the TRUE globals, against the exact one, or against an "
+    "annealed estimate where nothing sums (`compare`): the gap is (log evidence - bound) / rows, the divergence "
+    "KL(method || exact) / rows, the error the largest difference of posterior means (of graphs a row is a node). "
+    "Points have an infinite divergence and no bound; samplers no bound; whether they are calibrated is in "
+    "`calibration.md`. Fit is a whole fit with default search: the objective's name and last value, and CPU seconds "
+    "without compilation; not of SVI, NUTS and others that take as many gradient steps as they are given (400 of SVI's "
+    "for the posterior of the locals). Empty: not to be had; of what failed, `why` above the table says why."
 )
 
 
-def line(name: str, method_name: str) -> tuple[list[Any], str]:
-    """One line of the table, and what could not be had."""
-    example = toy(name)
-    method = resolve_method(method_name, **SETTINGS.get(method_name, {}))
-    row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    row |= {"model": name, "method": method_name}
-    problems = []
-    for part in (_distance, _fit) if not method_name.startswith(GIVEN_STEPS) else (_distance,):
-        try:
-            row |= part(example, method)
-        except PPLError as error:
-            problems.append(f"{part.__name__[1:]}: {error}")
-        except Exception as error:  # a fault, to be shown
-            problems.append(f"{part.__name__[1:]}: {type(error).__name__}: {error}")
-    return [row[column] for column in COLUMNS], "; ".join(problems)
+@dataclass(frozen=True)
+class Named:
+    """A method under the name that the board has for it."""
+
+    name: str
+    method: Any
+
+    @classmethod
+    def of(cls, name: str, model: Any) -> Named:
+        return cls(name, resolve_method(name, model=model, **SETTINGS.get(name, {})))
+
+    def local_posterior(self, *given: Any, **settings: Any) -> Any:
+        return self.method.local_posterior(*given, **settings)
 
 
-def _distance(example: Any, method: Any) -> dict[str, Any]:
+def lines(model: str) -> tuple[list[list[Any]], dict[str, str]]:
+    """A line for every method, and what could not be had of which."""
+    example = toy(model)
+    methods = [Named.of(name, example.model) for name in methods_for(example.model)]
+    far, why = distances(example, methods)
+    rows = []
+    for one in methods:
+        row = {**dict.fromkeys(COLUMNS), "model": model, "method": one.name, **far.get(one.name, {})}
+        if not one.name.startswith(GIVEN_STEPS):
+            try:
+                row |= _fit(example, one.method)
+            except PPLError as error:
+                why[one.name] = f"fit: {error}"
+        rows.append([row[column] for column in COLUMNS])
+    return rows, why
+
+
+def distances(example: Any, methods: Sequence[Named]) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Method -> how far its posterior is from the exact one, and why it has none; all beside one reference."""
     truth = {site: example.truth[site] for site in example.model.global_sites}
-    [found] = compare([method], example.model, example.data, at=truth, progress=False).table.to_dict("records")
-    return {
-        "evidence gap a row": _number(found["gap_per_row"]),
-        "KL a row": _number(found["kl_per_row"]),
-        "worst marginal error": _number(found["worst_marginal_error"]),
-    }
+    try:
+        found = compare(methods, example.model, example.data, at=truth, seconds=5.0, progress=False)
+    except PPLError as error:
+        return {}, {one.name: str(error) for one in methods}
+    far = {}
+    for name, line in found.table.iterrows():
+        cells = {
+            "evidence gap a row": _number(line["gap_per_row"]),
+            "KL a row": _number(line["kl_per_row"]),
+            "worst marginal error": _number(line["worst_marginal_error"]),
+        }
+        alike = str(line["also"]).split(", ") if "also" in line else []
+        far |= dict.fromkeys([str(name), *alike], cells)
+    return far, dict(found.refused)
 
 
 def _number(value: float) -> float | str | None:
@@ -95,15 +120,14 @@ def _timed(example: Any, method: Any) -> tuple[Any, float]:
 
 def board(models: Sequence[str]) -> tuple[Table, dict[str, str]]:
     """All methods of these models."""
-    table, why = Table(TITLE, COLUMNS, note=NOTE), {}
-    for name in models:
-        for method in methods_for(toy(name).model):
-            found, problem = line(name, method)
-            table.rows.append(found)
-            if problem:
-                why[f"{name} {method}"] = problem
-            print(f"{name:28s} {method:16s} {found[2:]}  {problem[:90]}", flush=True)
-    return table, why
+    table, every = Table(TITLE, COLUMNS, note=NOTE), {}
+    for model in models:
+        begin = time.process_time()
+        rows, why = lines(model)
+        table.rows += rows
+        every |= {f"{model} {method}": reason for method, reason in why.items()}
+        print(f"{model}: {time.process_time() - begin:.0f} s; {why}", flush=True)
+    return table, every
 
 
 def main() -> None:
