@@ -10,6 +10,8 @@ runs from two starts found is crossed: the clusters in which both agree are join
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 from typing import NamedTuple
 
@@ -86,24 +88,45 @@ def settle(clusters: Clusters, sweeps: int, climb: int) -> float:
 
 
 def join(clusters: Clusters) -> None:
-    """Put those two clusters of a type together by which log p(x, z) rises most, while it does."""
-    while True:
-        level, most, found = clusters.log_joint(), _TIE, None
-        for t, first in enumerate(clusters.cells.first[:-1]):
-            own = clusters.labels[clusters.of_type(t)]
-            used, count = np.unique(own, return_counts=True)
-            order = used[np.argsort(count, kind="stable")]
-            for place, k in enumerate(order if not clusters.prior.fixed[t] else ()):
-                members = np.flatnonzero(own == k) + first
-                for other in order[place + 1 :]:
-                    clusters.put(members, np.full(len(members), other))
-                    gain = clusters.log_joint() - level
-                    if gain > most:
-                        most, found = gain, (members, other)
-                clusters.put(members, np.full(len(members), k))
-        if found is None:
-            return
-        clusters.put(found[0], np.full(len(found[0]), found[1]))
+    """Put those two clusters of a type together by which log p(x, z) rises most, while it does.
+
+    Gains are computed for all pairs, and again for the pair that seems best after others were joined; for all once more
+    where none seems to gain.
+    """
+    while gains := _pairs_that_gain(clusters):
+        joined = 0
+        while gains:
+            _, when, (t, one, other) = heapq.heappop(gains)
+            members = clusters.members(t, one)
+            if not len(members) or not len(clusters.members(t, other)):
+                continue
+            if when == joined:
+                clusters.put(members, np.full(len(members), other))
+                joined += 1
+            elif (gain := _gain_of_joining(clusters, members, one, other)) > _TIE:
+                heapq.heappush(gains, (-gain, joined, (t, one, other)))
+
+
+def _pairs_that_gain(clusters: Clusters) -> list[tuple[float, int, tuple[int, int, int]]]:
+    """Return a heap of (minus the gain, 0, (type, the smaller cluster, the other))."""
+    found = []
+    for t in np.flatnonzero(~clusters.prior.fixed).tolist():
+        used, count = np.unique(clusters.labels[clusters.of_type(t)], return_counts=True)
+        for one, other in itertools.combinations(used[np.argsort(count, kind="stable")].tolist(), 2):
+            gain = _gain_of_joining(clusters, clusters.members(t, one), one, other)
+            if gain > _TIE:
+                found.append((-gain, 0, (t, one, other)))
+    heapq.heapify(found)
+    return found
+
+
+def _gain_of_joining(clusters: Clusters, members: Wholes, one: int, other: int) -> float:
+    """Return by how much log p(x, z) rises where all members of a cluster go to another; they stay."""
+    before = clusters.log_joint()
+    clusters.put(members, np.full(len(members), other))
+    gain = clusters.log_joint() - before
+    clusters.put(members, np.full(len(members), one))
+    return gain
 
 
 class _Search:

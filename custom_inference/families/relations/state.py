@@ -91,6 +91,11 @@ class Clusters:
     def of_type(self, t: int) -> slice:
         return slice(int(self.cells.first[t]), int(self.cells.first[t + 1]))
 
+    def members(self, t: int, label: int) -> Wholes:
+        """Return who of type t is in a cluster, as places among all entities."""
+        own = self.of_type(t)
+        return np.flatnonzero(self.work.label[own] == label) + own.start
+
     def _empty(self, least: Wholes) -> Work:
         room = np.where(self.prior.fixed, self.prior.clusters, np.minimum(np.maximum(least, _ROOM), self.sizes))
         prior = self.prior.fixed, self.prior.alpha, self.prior.opening

@@ -1,5 +1,6 @@
 """The compiled moves and the program against the reference: log joints, conditionals, all partitions."""
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import custom_inference as ci
 from custom_inference.families.relations.arrays import PAIR
 from custom_inference.families.relations.exact import all_partitions, number_of_partitions, partitions
 from custom_inference.families.relations.problem import clusters_of, concentration_grid, tables
+from custom_inference.families.relations.search import join
 from custom_inference.families.relations.state import PartitionPrior
 from ppl_models import IRM, CapacityError
 from tests.families.relations.cases import TYPES, labels_of, problem
@@ -39,6 +41,23 @@ def test_log_joint_is_the_references(names, clusters):
         z = random_labels(one, rng)
         held.take(labels_of(one, z))
         assert held.log_joint() == pytest.approx(joint(one, z), rel=1e-10)
+
+
+@EACH
+def test_no_two_clusters_gain_by_being_joined_after_join(names):
+    one = problem(names)
+    held = clusters_of(one.model, one.data, 0)
+    held.take(np.concatenate([np.arange(size) for size in one.sizes.values()]))
+    before = held.log_joint()
+    join(held)
+    after, labels = held.log_joint(), held.labels
+    assert after >= before
+    for t in range(len(one.sizes)):
+        for a, b in combinations(np.unique(labels[held.of_type(t)]), 2):
+            merged = labels.copy()
+            merged[held.of_type(t)][merged[held.of_type(t)] == a] = b
+            held.take(merged)
+            assert held.log_joint() <= after + 1e-8
 
 
 @EACH
