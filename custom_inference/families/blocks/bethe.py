@@ -29,7 +29,7 @@ import torch
 from custom_inference.core.engine import EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY, SbmMeanField, division_of
-from custom_inference.families.blocks.pairs import Beliefs, BetheFactors
+from custom_inference.families.blocks.pairs import PART, Beliefs, BetheFactors, make_in_parts
 from custom_inference.families.blocks.rows import BlockCounts, Floats, SbmRows
 from custom_inference.families.blocks.sweep import BlockExpectations, cold_start
 from ppl_models.block_models import BlockModel
@@ -161,17 +161,27 @@ def previous_beliefs(state: PointsWithLocals | Params, rows: SbmRows, warm: Warm
     """Return a copy of the beliefs and messages of a state; None where it has not even a division of the nodes."""
     locals_ = warm or PointsWithLocals.from_any(state).locals
     if MESSAGE in locals_:
-        message, belief = (locals_[name].double().numpy() for name in (MESSAGE, RESPONSIBILITY))
+        last, belief = (locals_[name].double().numpy() for name in (MESSAGE, RESPONSIBILITY))
         # Rows sum to one, which those in single precision do not; log Z does not depend on the messages' sums.
-        return Beliefs(message.copy(), belief / belief.sum(1, keepdims=True))
+        message = make_in_parts(last.shape, lambda part: last[part])
+        return Beliefs(message, belief / belief.sum(1, keepdims=True))
     division = division_of(state)
     return None if division is None else Beliefs.of(rows.pairs, division.double().numpy())
 
 
 def random_beliefs(rows: SbmRows, blocks: int, rng: np.random.Generator, noise: float = _NOISE) -> Beliefs:
     """Draw beliefs that are nearly alike everywhere."""
-    parts = [1 + noise * rng.random((size, blocks)) for size in (len(rows.pairs.node), len(rows))]
-    return Beliefs(*(part / part.sum(1, keepdims=True) for part in parts))
+
+    def draw(size: int) -> Floats:
+        each = rng.spawn(-(-size // PART)) if size > PART else [rng]
+
+        def draw_part(part: slice) -> Floats:
+            found = 1 + noise * each[part.start // PART].random((part.stop - part.start, blocks))
+            return found / found.sum(1, keepdims=True)
+
+        return make_in_parts((size, blocks), draw_part)
+
+    return Beliefs(draw(len(rows.pairs.node)), draw(len(rows)))
 
 
 def _cold(at: BlockExpectations, rows: SbmRows, generator: torch.Generator | None) -> Beliefs:

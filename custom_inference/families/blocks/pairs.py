@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 from numpy.typing import NDArray
 
+from custom_inference.core.threads import map_in_threads
+
 Floats = NDArray[np.float64]
 Whole = NDArray[np.int64]
 #: Graphs of so many nodes are gone through in runs of so many.
 _LARGE, _RUN = 20_000, 16
+#: Rows of messages that are made at once.
+PART = 2**16
 
 
 class PairSlots(NamedTuple):
@@ -63,7 +68,21 @@ class Beliefs(NamedTuple):
     @classmethod
     def of(cls, pairs: PairSlots, belief: Floats) -> Beliefs:
         """Return beliefs where every node tells all its neighbours the same."""
-        return cls(belief[pairs.node], belief.copy())
+        message = make_in_parts((len(pairs.node), belief.shape[1]), lambda part: belief[pairs.node[part]])
+        return cls(message, belief.copy())
+
+
+def make_in_parts(shape: tuple[int, ...], rows_of: Callable[[slice], Floats]) -> Floats:
+    """Make an array of the rows that a function gives of every part. Threads share them: of large graphs new memory
+    takes as long as what is put there."""
+    made = np.empty(shape)
+
+    def put(first: int) -> None:
+        part = slice(first, min(first + PART, len(made)))
+        made[part] = rows_of(part)
+
+    map_in_threads(put, range(0, len(made), PART))
+    return made
 
 
 def pairs_of(edges: Any, hidden: Any, *, directed: bool) -> PairSlots:
@@ -74,15 +93,15 @@ def pairs_of(edges: Any, hidden: Any, *, directed: bool) -> PairSlots:
     pattern.sort_indices()
     slots = pattern.tocoo()
     row, column = slots.row.astype(np.int64), slots.col.astype(np.int64)
-    order = np.lexsort((row, column))
-    reverse = np.empty(len(row), np.int64)
-    reverse[order] = np.arange(len(row))
+    numbered = scipy.sparse.csr_array((np.arange(len(row)), pattern.indices, pattern.indptr), shape=pattern.shape)
+    reverse = numbered.T.tocsr().data
     there, unseen = _at(edges, row, column), _at(hidden, row, column)
     if directed:
         each = np.stack([there, there[reverse], 1 - unseen, 1 - unseen[reverse]], -1)
         kinds, kind = np.unique(each, axis=0, return_inverse=True)
     else:
-        values, kind = np.unique(there, return_inverse=True)
+        alike = len(there) > 0 and bool((there == there[0]).all())  # as in most graphs: nothing to sort
+        values, kind = (there[:1], np.zeros(len(there), int)) if alike else np.unique(there, return_inverse=True)
         kinds = np.stack([values, 0 * values, 1 + 0 * values, 0 * values], -1)
     rest = _ones(hidden - hidden.multiply(pattern))
     sides = [rest, rest.T.tocsr()] if directed else [rest]
