@@ -204,6 +204,8 @@ def _merge_parallel(edges: EdgeList, kind: str | None) -> EdgeList:
     """Merge parallel edges, in order of their dyads: add them up, or keep one where they are 0/1."""
     if not edges.directed and edges.multiple:
         edges = _from_smaller(edges)
+    if (np.diff(edges.key) > 0).all():
+        return edges
     key, place, number = np.unique(edges.key, return_inverse=True, return_counts=True)
     if len(key) == len(edges.row):
         return edges.only(np.argsort(edges.key, kind="stable"))
