@@ -65,7 +65,7 @@ FAMILIES = (
     Family(
         model=BilinearPMF,
         engines={"gaussian": ClickBound},
-        default="gaussian",
+        default="matchbox",
         methods={"matchbox": Matchbox},
         predict=predict_clicks,
         reads_queries=True,

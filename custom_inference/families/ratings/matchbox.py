@@ -35,7 +35,7 @@ from torch import Tensor
 
 from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
-from custom_inference.core.local_inference import Local
+from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import GaussianPosterior, PointPosterior
 from custom_inference.core.progress import Progress
@@ -44,6 +44,7 @@ from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.ratings.asked import RequestSide, resolve_pairs
 from custom_inference.families.ratings.observations import Observations, pairs_of
 from custom_inference.families.ratings.predict import NEW_IS_PRIOR, RatingPrediction, of_new_users
+from custom_inference.families.ratings.quadratic import ClickBound
 from ppl_models import BilinearPMF, Data, MethodError, Model, PriorError
 from ppl_models.core.likelihood import hermite
 
@@ -87,19 +88,25 @@ class Matchbox(Method):
         return True
 
     def check(self, model: Model) -> None:
-        """Raises MethodError for models other than bilinear factors of clicks."""
+        """Raises MethodError for models other than bilinear factors of clicks, PriorError for priors that are not
+        proper Normals."""
         if not isinstance(model, BilinearPMF):
             raise MethodError(f"{self.name} is for BilinearPMF, not {type(model).__name__}")
+        for site in (*model.shapes, model.local_site):
+            if not Normal.of(model, site, model.shape_of(site), torch.zeros((), dtype=torch.float64)).is_proper:
+                raise PriorError(f"the prior of '{site}' is flat: messages need one to start from; use VariationalEM")
 
     def _fit(self, model: Any, data: Data, call: Call) -> Fit:
         rows = pairs_of(model, data)
         sides = {site: Normal.of(model, site, model.shapes[site], rows.like) for site in model.shapes}
         user = Normal.of(model, "user", model.local_shape, rows.like)
         sides["user"] = user.expand((len(rows), model.num_components))
-        for site, prior in sides.items():
-            if not prior.is_proper:
-                raise PriorError(f"the prior of '{site}' is flat: messages need one to start from; use SVI or NUTS")
         return self._run(model, data, rows, sides, call, call.start(model))
+
+    def local_posterior(self, model: Model, params: dict[str, Tensor], data: Data, *, seed: int = 0) -> Local:
+        """The users' factors by the quadratic bound: given the globals that is what there is of them alone."""
+        self.check(model)
+        return LocalSolver(engine=ClickBound()).solve(model, params, data, seed=seed)
 
     def update(self, fit: Fit, x: Any, *, seed: int = 0, progress: bool = False, **others: Any) -> Fit:
         """The fit after further clicks x of the same users and items, with the posteriors that it has as priors.

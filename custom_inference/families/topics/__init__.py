@@ -26,7 +26,13 @@ from custom_inference.families.topics.propose import (
 )
 from custom_inference.families.topics.tempered import TemperedEM
 from custom_inference.families.topics.tokens import token_filter
-from custom_inference.families.topics.user_rating_profile import ProfileDirichlet, ProfileExact, ProfileMap, ProfileVB
+from custom_inference.families.topics.user_rating_profile import (
+    ProfileDirichlet,
+    ProfileExact,
+    ProfileMap,
+    ProfileVB,
+    is_short,
+)
 from custom_inference.families.topics.vb import LdaVB
 from custom_inference.gibbs import CollapsedGibbs
 from ppl_models import LDA, PLSA, Data, Model, MultinomialPCA, UserRatingProfile
@@ -117,7 +123,7 @@ FAMILIES = (
         engines={"exact": ProfileExact, "dirichlet": ProfileDirichlet, "vb": ProfileVB, "map": ProfileMap},
         search=ProfileProposals,
         stages=_MERGED,
-        default="vb",
+        default=lambda model, _: "exact" if is_short(model) else "map",
         presentation=OF_PROFILES,
     ),
 )

@@ -27,8 +27,14 @@ from custom_inference.families.topics.vb import LdaVB, TopicPosteriors
 from ppl_models import Data, MethodError, UserRatingProfile
 from ppl_models.data import sparse as _sparse
 
-#: Exact sums are the default up to this many terms a row.
-_EXACT_TERMS = 500
+#: Exact sums are cheap up to this many terms a row; the default up to so many responses, too. Of longer rows points say
+#: nearly the same.
+_EXACT_TERMS, _FEW_RESPONSES = 500, 20
+
+
+def is_short(model: UserRatingProfile) -> bool:
+    """Tell whether rows are so short that the default sums over the profiles of their responses."""
+    return model.num_features <= _FEW_RESPONSES and ProfileExact().feasible(model)
 
 
 class ProfileEngine(TopicEngine):

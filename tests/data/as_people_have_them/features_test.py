@@ -129,12 +129,12 @@ def moved(feature: Any, a: float, b: float) -> Any:
 
 @pytest.mark.parametrize(
     ("kind", "method"),
-    [(BilinearPMF, None), (BilinearPMF, "svi"), (BilinearPMF, "matchbox"), (ChoicePMF, None), (ChoicePMF, "svi")],
+    [(BilinearPMF, None), (BilinearPMF, "svi"), (BilinearPMF, "gaussian"), (ChoicePMF, "gaussian"), (ChoicePMF, "svi")],
     ids=lambda one: getattr(one, "__name__", one),
 )
 def test_features_of_users_and_items_in_any_units_from_any_origin(kind, method):
     clicks, picks, user, item = clicked()
-    brief: Any = {"svi": {"steps": 8}, "matchbox": {"passes": 3}, None: {"max_iterations": 10}}[method]
+    brief: Any = {"svi": {"steps": 8}, "gaussian": {"max_iterations": 10}, None: {"passes": 3}}[method]
 
     def fitted(a: float, b: float) -> Any:
         given = {"user_covariates": moved(user, a, b), "item_covariates": moved(item, 1 / a, -b)}
@@ -155,7 +155,7 @@ def test_features_of_users_and_items_in_any_units_from_any_origin(kind, method):
 def test_features_without_a_constant_keep_their_origin(tmp_path):
     clicks, _, user, item = clicked()
     given = {"user_covariates": user + [1.0, 0.0] * user[:, 1:], "item_covariates": moved(item, 20.0, 5.0)}
-    fit: Any = ci.fit(of_clicks(BilinearPMF), clicks, progress=False, max_iterations=5, **given)
+    fit: Any = ci.fit(of_clicks(BilinearPMF), clicks, method="gaussian", progress=False, max_iterations=5, **given)
     assert fit.model.centre["user"] == (0.0, 0.0)
     assert fit.model.unit["user"] == pytest.approx(np.sqrt((given["user_covariates"] ** 2).mean(0)))
     assert fit.model.centre["item"] == pytest.approx((0.0, (20 * item[:, 1] + 5).mean()))

@@ -179,3 +179,25 @@ def test_what_cannot_be_run_is_refused():
         Matchbox().update(fit, x[:2])
     with pytest.raises(MethodError, match="goes on from a fit by Matchbox"):
         Matchbox().update(ci.VariationalEM(guide="gaussian").fit(model, x, progress=False), x)
+
+
+def test_clicks_are_fitted_by_messages_or_where_these_cannot_be_by_the_bound():
+    model, _, x = toy()
+    assert ci.fit(model, x, progress=False).method == Matchbox()
+    flat = ci.fit(model.with_priors(item=Flat(dist.Normal(0.0, 1.0))), x, progress=False)
+    assert flat.bound_name == "gaussian" and "prior of 'item' is flat" in flat.status
+
+
+def test_at_given_globals_users_are_inferred_by_the_bound():
+    """Log p(x_u) by quadrature over the one factor is above the bound, and near it."""
+    model, priors, x = toy()
+    fit = Matchbox().fit(model, x, progress=False)
+    found = fit.method.local_posterior(model, fit.globals, fit.data)
+    node, weight = np.polynomial.hermite_e.hermegauss(60)
+    factor = priors["user"][0] + priors["user"][1] * node + fit.params["user_weight"].item()
+    item = (fit.params["item"] + fit.params["item_weight"]).numpy()[:, 0]
+    logit = factor[:, None, None] * item
+    each = np.where(np.isnan(x), 0.0, np.nan_to_num(x) * logit - np.logaddexp(0, logit)).sum(-1)
+    exact = np.log(weight @ np.exp(each) / weight.sum())
+    gap = exact - found.bound.numpy()
+    assert (gap >= -1e-9).all() and (gap < 0.05).all()

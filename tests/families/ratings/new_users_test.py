@@ -62,17 +62,25 @@ def test_wrong_covariates_are_refused(found):
         plain.predict(([0], [0]), user_covariates=np.zeros((1, 2)))
 
 
+def posterior_draws(found, site):
+    """Independent Gaussian draws, (200 000, P, K)."""
+    mean, covariance = found.global_posterior[site].mean.numpy(), found.global_posterior[site].covariance.numpy()
+    deviation = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+    return mean + deviation * RNG.normal(size=(200_000, *mean.shape))
+
+
 def test_clicks_of_users_without_any():
-    """P(click) at the program's own prior of the factors, moved by x B, by plain Monte Carlo."""
+    """P(click) at the program's own prior of the factors, moved by x B, by plain Monte Carlo: B and the items are draws
+    from their posteriors."""
     clicked = (RNG.random((60, 5)) < 1 / (1 + np.exp(-2 * COVARIATES @ ITEM.T))) * 1.0
     model = BilinearPMF(num_components=2, num_users=60, num_items=5, num_user_covariates=2)
     found = fit(model, clicked, user_covariates=COVARIATES, progress=False)
     new = pd.DataFrame([[1.0, -0.5], [-0.3, 2.0]], index=["ann", "bob"])
     said = found.predict((["bob", "ann"], [3, 0]), user_covariates=new)
-    own = RNG.normal(size=(200_000, 2))
+    own, weight, every = RNG.normal(size=(200_000, 2)), *(posterior_draws(found, s) for s in ("user_weight", "item"))
     for chance, name, item in zip(said.tolist(), ["bob", "ann"], [3, 0], strict=True):
-        factors = own + new.loc[name].to_numpy() @ found.params["user_weight"].numpy()
-        drawn = 1 / (1 + np.exp(-factors @ found.params["item"][item].numpy()))
+        factors = own + new.loc[name].to_numpy() @ weight
+        drawn = 1 / (1 + np.exp(-(factors * every[:, item]).sum(-1)))
         assert chance == pytest.approx(drawn.mean(), abs=0.01)
     with pytest.raises(DataError, match="1 unknown users .*'eve'"):
         found.predict((["eve"], [0]), user_covariates=new)

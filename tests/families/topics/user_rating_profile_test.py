@@ -118,7 +118,7 @@ def planted(seed=0, num_rows=600, size=4):
     return response, membership, x
 
 
-@pytest.mark.parametrize("method", ["vb", "dirichlet"])
+@pytest.mark.parametrize("method", ["vb", "dirichlet", None])
 def test_planted_profiles_are_found_from_every_seed(method):
     response, membership, x = planted()
     model = UserRatingProfile(num_components=4, num_features=20, num_categories=5)
@@ -138,3 +138,13 @@ def test_what_cannot_be_is_said():
     answers = np.random.default_rng(0).integers(0, 2, (40, 60)).astype(float)
     with pytest.raises(CapacityError):
         ci.EM().fit(large, answers, progress=False)
+
+
+def test_short_rows_are_fitted_by_exact_sums_and_long_ones_by_points():
+    sizes = {(2, 6): "exact", (3, 20): "exact", (4, 20): "map", (2, 21): "map"}
+    for (components, features), name in sizes.items():
+        model = UserRatingProfile(num_components=components, num_features=features, num_categories=2)
+        x = np.random.default_rng(0).integers(0, 2, (20, features)).astype(float)
+        fit = ci.fit(model, x, max_iterations=2, search=None, progress=False)
+        assert fit.bound_name == name, (components, features)
+        assert ci.fit(model, x, weights=np.arange(20), max_iterations=2, progress=False).bound_name == name
