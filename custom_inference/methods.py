@@ -113,7 +113,8 @@ def _that_takes_the_size(
     other = default if name is None else _by_engine(name)()
     if name is None or not set(settings) <= set(_settings_of(other)) or refusal(other, model) is not None:
         return default, data, left
-    return _Instead(with_settings(other, dict(settings)), why), data, left
+    made = with_settings(other, dict(settings))
+    return default if made == default else _Instead(made, why), data, left
 
 
 def _that_takes_the_priors(model: Model, default: Any, settings: Mapping[str, Any]) -> Any:

@@ -32,6 +32,7 @@ from custom_inference.families.topics.user_rating_profile import (
     ProfileMap,
     ProfileVB,
     is_short,
+    of_many_rows,
 )
 from custom_inference.families.topics.vb import LdaVB
 from custom_inference.gibbs import CollapsedGibbs
@@ -124,6 +125,7 @@ FAMILIES = (
         search=ProfileProposals,
         stages=_MERGED,
         default=lambda model, _: "exact" if is_short(model) else "map",
+        by_size=of_many_rows,
         presentation=OF_PROFILES,
     ),
 )

@@ -27,14 +27,21 @@ from custom_inference.families.topics.vb import LdaVB, TopicPosteriors
 from ppl_models import Data, MethodError, UserRatingProfile
 from ppl_models.data import sparse as _sparse
 
-#: Exact sums are cheap up to this many terms a row; the default up to so many responses, too. Of longer rows points say
-#: nearly the same.
-_EXACT_TERMS, _FEW_RESPONSES = 500, 20
+#: Exact sums are cheap up to this many terms a row; the default up to so many responses, too, and of so many rows, where
+#: they take about ten seconds. Of longer rows points say nearly the same.
+_EXACT_TERMS, _FEW_RESPONSES, _FEW_ROWS = 500, 20, 4000
 
 
 def is_short(model: UserRatingProfile) -> bool:
     """Tell whether rows are so short that the default sums over the profiles of their responses."""
     return model.num_features <= _FEW_RESPONSES and ProfileExact().feasible(model)
+
+
+def of_many_rows(data: Data) -> tuple[str | None, str]:
+    """Return the engine of points, and why, where sums over all rows take long."""
+    if len(data) <= _FEW_ROWS:
+        return None, ""
+    return "map", f"since exact sums over more than {_FEW_ROWS:,} rows take long"
 
 
 class ProfileEngine(TopicEngine):

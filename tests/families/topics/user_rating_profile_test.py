@@ -148,3 +148,10 @@ def test_short_rows_are_fitted_by_exact_sums_and_long_ones_by_points():
         fit = ci.fit(model, x, max_iterations=2, search=None, progress=False)
         assert fit.bound_name == name, (components, features)
         assert ci.fit(model, x, weights=np.arange(20), max_iterations=2, progress=False).bound_name == name
+
+
+def test_many_short_rows_are_fitted_by_points():
+    model = UserRatingProfile(num_components=3, num_features=20, num_categories=2)
+    x = np.random.default_rng(0).integers(0, 2, (5000, 20)).astype(float)
+    fit = ci.fit(model, x, max_iterations=2, search=None, progress=False)
+    assert fit.bound_name == "map"
