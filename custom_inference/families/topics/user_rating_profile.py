@@ -27,8 +27,8 @@ from custom_inference.families.topics.vb import LdaVB, TopicPosteriors
 from ppl_models import Data, MethodError, UserRatingProfile
 from ppl_models.data import sparse as _sparse
 
-#: Exact sums are cheap up to this many terms a row; the default up to so many responses, too, and of so many rows, about
-#: ten seconds. Of longer rows points say nearly the same.
+#: Exact sums are cheap up to this many terms a row. They are the default up to so many responses and rows, about ten
+#: seconds; of longer rows points say nearly the same.
 _EXACT_TERMS, _FEW_RESPONSES, _FEW_ROWS = 500, 20, 4000
 
 
