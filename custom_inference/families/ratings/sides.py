@@ -16,7 +16,7 @@ from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from ppl_models.core.errors import MethodError
 
 #: Into so many parts rows are cut to be drawn, or to be shared among threads.
-_PARTS = 8
+_PARTS = 32
 Part = TypeVar("Part")
 #: Blocks of features, each (N, D).
 Blocks = Sequence["Array | sp.sparray"]
