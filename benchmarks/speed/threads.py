@@ -78,7 +78,7 @@ def _irm(share: float) -> Problem:
 def _mixture(share: float) -> Problem:
     rng = np.random.default_rng(0)
     chance = rng.beta(0.5, 0.5, (20, 100))
-    x = (rng.random((int(200_000 * share), 100)) < chance[rng.integers(20, size=int(200_000 * share))]).astype(float)
+    x = (rng.random((int(500_000 * share), 100)) < chance[rng.integers(20, size=int(500_000 * share))]).astype(float)
     return MixtureOfBernoullis(num_components=20, num_features=100), x
 
 
@@ -95,7 +95,7 @@ FITS: dict[str, tuple[Callable[[float], Problem], str, str]] = {
     "SBM": (_sbm, "200,000 nodes of degree 20, 8 blocks", "edge_probability"),
     "PMF": (_pmf, "8 million ratings, 10 factors", "item"),
     "IRM": (_irm, "800 entities, one relation", "cluster_person"),
-    "mixture of Bernoullis": (_mixture, "200,000 rows of 100, 20 classes", "probability"),
+    "mixture of Bernoullis": (_mixture, "500,000 rows of 100, 20 classes", "probability"),
     "NOCA": (_noca, "10,000 images, 16 sources", "loading"),
 }
 

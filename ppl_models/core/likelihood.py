@@ -71,7 +71,7 @@ def softmax_and_log_sum(logits: Tensor) -> tuple[Tensor, Tensor]:
     for each product with one."""
     least = torch.finfo(logits.dtype).tiny * logits.shape[-1]  # divided by the total it is a normal number
     peak = logits.amax(-1, keepdim=True)
-    weight = torch.threshold_((logits - peak).clamp_(min=math.log(least) - 1).exp_(), least, 0.0)
+    weight = torch.threshold((logits - peak).clamp(min=math.log(least) - 1).exp(), least, 0.0)
     total = weight.sum(-1, keepdim=True)
     return weight / total, (peak + total.log()).squeeze(-1)
 

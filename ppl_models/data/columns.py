@@ -114,6 +114,8 @@ def _always(data: Data, value: int) -> Tensor:
         stored = stored.index_add(0, data.x.col_indices(), (data.x.values() == value).long())
         others = torch.zeros_like(stored).index_add(0, data.x.col_indices(), (data.x.values() != value).long())
         return others == 0 if value == 0 else stored == len(data)
+    if data.mask is None and len(data):
+        return (data.x.amin(0) == value) & (data.x.amax(0) == value)
     differs = data.x != value
     return ~(differs if data.mask is None else differs & data.mask).any(0)
 

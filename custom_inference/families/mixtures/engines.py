@@ -31,7 +31,14 @@ from custom_inference.core.states import State, values_of
 from custom_inference.core.threads import map_in_threads
 from custom_inference.families.common.tables import without_padding
 from custom_inference.families.conjugate.dirichlet import Dirichlet
-from custom_inference.families.mixtures.common import Density, distant_rows, merge_classes, of_classes, same_classes
+from custom_inference.families.mixtures.common import (
+    Density,
+    Natural,
+    distant_rows,
+    merge_classes,
+    of_classes,
+    same_classes,
+)
 from custom_inference.families.mixtures.densities import density_of
 from custom_inference.families.mixtures.moves import continue_em, split_and_merge
 from custom_inference.families.mixtures.rows import MixtureRows
@@ -75,9 +82,12 @@ class MixtureExact(Proposals, ExactEngine):
 
     def log_joint(self, model: Model, state: Any, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
         """Compute log p(z_n = k) + temperature log p(x_n | z_n = k), (N, K)."""
+        return _log_joint(*self.log_weights(model, state), rows, temperature)
+
+    def log_weights(self, model: Model, state: Any) -> tuple[Tensor, Natural]:
+        """Return log p(z = k), (K,), and the classes' natural parameters."""
         density = density_of(model)
-        table = rows.table(*density.natural(state[density.site]))
-        return torch.log(state["mixing_proportion"]) + (table if temperature == 1.0 else temperature * table)
+        return torch.log(state["mixing_proportion"]), density.natural(state[density.site])
 
     def e_step(
         self, model: Model, state: Any, rows: MixtureRows, warm: Warm = None, *,
@@ -94,10 +104,11 @@ class MixtureExact(Proposals, ExactEngine):
         temperature: float,
     ) -> EStep:
         """Take the E step in every part of the rows, and sum over them."""
+        log_weight, natural = self.log_weights(model, state)
 
         def solve(part: tuple[MixtureRows, Tensor | None]) -> tuple[dict[str, Tensor], Tensor]:
             own, weight = part
-            responsibility, bound = softmax_and_log_sum(self.log_joint(model, state, own, temperature))
+            responsibility, bound = softmax_and_log_sum(_log_joint(log_weight, natural, own, temperature))
             share = responsibility if weight is None else weight.unsqueeze(-1) * responsibility
             return own.statistics(share), bound
 
@@ -235,11 +246,10 @@ class MixtureVB(MixtureExact):
         """Return the exact engine at given values of the globals."""
         return MixtureExact()
 
-    def log_joint(self, model: Model, state: MixturePosteriors, rows: MixtureRows, temperature: float = 1.0) -> Tensor:
-        """Compute E[log p(z_n = k)] + temperature E[log p(x_n | z_n = k)], (N, K)."""
+    def log_weights(self, model: Model, state: MixturePosteriors) -> tuple[Tensor, Natural]:
+        """Return E[log p(z = k)], (K,), and the classes' expected natural parameters."""
         density = density_of(model)
-        table = rows.table(*density.mean_natural(state.parameters(density)))
-        return Dirichlet(state.proportion).expected() + temperature * table
+        return Dirichlet(state.proportion).expected(), density.mean_natural(state.parameters(density))
 
     def m_step(self, model: Model, state: Any, step: EStep, rows: MixtureRows) -> MixturePosteriors:
         density, size, (counts, observed) = density_of(model), step.statistics["rows"], of_classes(step.statistics)
@@ -270,6 +280,11 @@ class MixtureVB(MixtureExact):
         for _ in range(_EXACT_FIRST):
             params = exact.m_step(model, params, exact.e_step(model, params, rows), rows)
         return self.start_from(model, params, rows)
+
+
+def _log_joint(log_weight: Tensor, natural: Natural, rows: MixtureRows, temperature: float) -> Tensor:
+    table = rows.table(*natural)
+    return log_weight + (table if temperature == 1.0 else temperature * table)
 
 
 def _equal_proportions(density: Density, value: Tensor) -> Params:
