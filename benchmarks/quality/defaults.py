@@ -193,9 +193,9 @@ def main(arguments: Sequence[str] | None = None, *, results: Path = RESULTS) -> 
 INTRO = (
     f"Each of {FOLDS} parts of the rows, ratings, cells or pairs of nodes is scored by log p given a fit to the "
     "others; of documents the words of one half given the other, of supervised LDA the response and of "
-    "discriminative LDA the class given the words; where there is no Dirichlet to do so under, "
-    "whole documents, by a bound. Every method by its defaults; sums over all states, NUTS and "
-    "general guides by SVI are left out. Short by: the score of the best method minus that of the default, in "
+    "discriminative LDA the class given the words; where there are no topics, "
+    "whole documents, by a bound if the sum is out of reach. Every method by its defaults; sums over all states, NUTS "
+    "and general guides by SVI are left out. Short by: the score of the best method minus that of the default, in "
     "percent of the size of the best. The best method of a part is the one that does best on the other parts, "
     "since the best of several by the same data that are scored would look better than it is; it may be the "
     "default, or do worse than that. Error: the standard error of the difference, items being paired; of means "
