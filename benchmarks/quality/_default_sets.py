@@ -19,9 +19,7 @@ from custom_inference.checks.model_choice.held import Folds, Scores, group_of, m
 from custom_inference.core.isolation import isolated
 from custom_inference.core.local_inference import log_likelihood, scalable_bound
 from custom_inference.core.predictive import conditional_log_likelihood
-from custom_inference.documents.scores import held_out
 from ppl_models import (
-    HDP,
     IRM,
     MODELS,
     NMF,
@@ -42,9 +40,10 @@ ALL = {**MODELS, "irm": IRM}
 FOLDS, _COMPONENTS, _FEW, _ROWS = 3, 4, 2, 200
 #: Models of documents that are asked for what comes with a document, not for its words: the site.
 _RESPONSES = {"supervised_lda": "response", "discriminative_lda": "labels"}
-#: Models of documents without a Dirichlet to fold the words of one half in under: whole documents are scored.
-_WHOLE = ("ctm", "dirichlet_multinomial_regression", "multinomial_regression_lda", "random_effects_lda",
-          "replicated_softmax", "softmax_pca")  # fmt: skip
+#: Models of documents without topics, whose words of one half nothing says given the other: whole documents are scored.
+_WHOLE = ("replicated_softmax", "softmax_pca")
+#: Models whose methods are slow: fewer and smaller rows, fewer components, and more CPU seconds.
+SLOW = ("helmholtz_machine", "rbm", "replicated_softmax")
 #: A model's score of one fold by a method; None: by the default.
 Scorer = Callable[[int, str | None], Scores]
 
@@ -55,20 +54,20 @@ def data_sets(name: str) -> Iterator[tuple[str, Callable[[], tuple[Model, Data]]
     own = example.data.others or isinstance(example.model, CovariateSBM) or name == "bilinear_pmf"
     kind = "graph" if example.model.is_graph else example.model.data_kind
     if kind in _GENERATED and not own:
-        for title, generate in _GENERATED[kind]:
-            yield title, partial(_of_generator, ALL[name], generate)
+        for title, generate in (_OF_SLOW if name in SLOW else _GENERATED)[kind]:
+            yield title, partial(_of_generator, ALL[name], generate, few=name in SLOW)
         return
     yield "example", lambda: (example.model, example.data)
     for seed in (1, 2):
         yield f"drawn, seed {seed}", partial(_drawn, example, seed)
 
 
-def _of_generator(kind: Any, generate: Callable[[], Any]) -> tuple[Model, Data]:
-    """Few components where the score of a row is an integral over theirs."""
+def _of_generator(kind: Any, generate: Callable[[], Any], *, few: bool) -> tuple[Model, Data]:
+    """Few components where that is said, or the score of a row is an integral over theirs."""
     data = generate().data
     model: Model = kind.for_data(data, _COMPONENTS)
     integrals = group_of(model) == "rows" and model.has_continuous_locals
-    return kind.for_data(data, _FEW) if integrals else model, data
+    return kind.for_data(data, _FEW) if few or integrals else model, data
 
 
 _GENERATED: dict[str, list[tuple[str, Callable[[], Any]]]] = {
@@ -86,6 +85,16 @@ _GENERATED: dict[str, list[tuple[str, Callable[[], Any]]]] = {
         ("karate club", datasets.karate),
         ("ring of blocks", datasets.ring_graph),
         ("hierarchy of blocks", datasets.hierarchy_graph),
+    ],
+}
+
+_OF_SLOW: dict[str, list[tuple[str, Callable[[], Any]]]] = {
+    "binary": [
+        (f"100 boxes {seed}", partial(datasets.overlapping_boxes, 100, seed=seed, side=6, num_sources=6))
+        for seed in range(3)
+    ],
+    "documents": [
+        (f"40 documents {seed}", partial(datasets.topic_corpus, 40, 50, _COMPONENTS, seed=seed)) for seed in range(3)
     ],
 }
 
@@ -120,8 +129,6 @@ def scorer(name: str, model: Model, data: Data) -> Scorer:
     folds = make_folds(model, data, FOLDS, 0)
     if isinstance(model, NMF):
         return partial(_score_entries, model, data)
-    if isinstance(model, HDP):
-        return partial(_score_half, model, data, folds.part)
     if name in _WHOLE:
         return partial(_score_documents, model, data, folds.part)
     if name in _RESPONSES:
@@ -158,15 +165,6 @@ def _score_entries(model: Model, data: Data, fold: int, method: str | None) -> S
     masked = model.prepare(data.x, mask=held, dtype=torch.float64)
     each = conditional_log_likelihood(model, found.globals, masked, torch.as_tensor(found.transform()))
     return Scores(each.double().numpy(), held.sum(1).double().numpy(), "entry")
-
-
-def _score_half(model: HDP, data: Data, part: np.ndarray, fold: int, method: str | None) -> Scores:
-    """log p(words of one half of a document | the other half), under the Dirichlet that the weights of topics give."""
-    inside, outside = (torch.as_tensor(np.flatnonzero(chosen)) for chosen in (part == fold, part != fold))
-    found = fit(model, data.rows(outside), seed=fold, method=method, progress=False)
-    alpha = found.params["concentration"] * found.params["topic_weight"]
-    half = held_out(found, data.rows(inside), how="completion", alpha=alpha, floor=1e-12, seed=fold)
-    return Scores(half.log_probability.double().numpy(), half.tokens.double().numpy(), "token")
 
 
 def _score_documents(model: Model, data: Data, part: np.ndarray, fold: int, method: str | None) -> Scores:

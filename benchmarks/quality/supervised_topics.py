@@ -2,8 +2,8 @@
 
     python -m benchmarks.quality.supervised_topics [--data DIR]
 
-The default of the model, prediction-constrained training, chooses its weight within the fit, by the squared error on a
-third of the responses; its seconds are in those of the fit. PPL_SMOKE=1: one fold, no result.
+The default of the model, prediction-constrained training, chooses its weight within the fit, by the squared error on
+responses that are held out; its seconds are in those of the fit. PPL_SMOKE=1: one fold, no result.
 """
 
 from __future__ import annotations

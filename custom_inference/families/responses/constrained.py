@@ -21,9 +21,9 @@ search for such topics (``searches``), neither a sampler of a posterior nor a bo
 the topics and W of these sweeps themselves, which predictions are averaged over: states of the search, no
 posterior draws.
 
-Where texts are long and say more than a few topics do, the best c is about a hundred; where the generative model is
-true it is small, as c repeats the noise of the responses. So c is chosen by what short searches predict of responses
-that are held out (``choice``).
+Where texts say more than a few topics do, the best c is about as large as they are long; where the generative model is
+true it is small or 0, as c repeats the noise of the responses. So c is chosen by what short searches predict of
+responses that are held out (``choice``).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from custom_inference.core.settings import require_between, require_whole
 from custom_inference.core.threads import map_in_threads
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
-from custom_inference.families.responses.choice import score_weights
+from custom_inference.families.responses.choice import WeightScores, score_weights
 from custom_inference.families.responses.searches import ConstrainedSearch, propose_start
 from custom_inference.families.responses.supervised import SupervisedDirichlet
 from custom_inference.gibbs.protocol import no_bound
@@ -62,8 +62,9 @@ _APART = 7919
 
 @dataclass(frozen=True, kw_only=True)
 class PredictionConstrained(Method):
-    """weight: c, how much the responses count. None: the one of 0, 10, 30, 100 and 300 with which short searches
-        predict a third of the responses, held out, at the least squared error.
+    """weight: c, how much the responses count. None: 0, .1, .3 or 1 times the mean number of tokens a document, the
+        least with which short searches predict responses, held out a third after the other, at a squared error within
+        one standard error of the best.
 
     chains: searches, each from a start of its own; predictions are averaged over their states.
     sweeps: passes of each over all tokens. begin: the one from which on responses count: topics come first. average: so
@@ -113,8 +114,8 @@ class PredictionConstrained(Method):
             return ConstrainedSearch(self, weight, model, here, seed, start or propose_start(model, here, seed))
 
         with Progress(self.sweeps, self.name, enabled=call.progress) as bar, torch.no_grad():
-            scores = {} if self.weight is not None else score_weights(model, here, call.seed, start)
-            weight = self.weight if self.weight is not None else max(scores, key=lambda one: scores[one])
+            scores = None if self.weight is not None else score_weights(model, here, call.seed, start, self.chains)
+            weight = scores.chosen if scores else self.weight or 0.0
             runs = map_in_threads(partial(make, weight), seeds)
             ended = Ended.COMPLETE
             try:
@@ -134,7 +135,7 @@ class PredictionConstrained(Method):
 
     def _result(
         self, model: SupervisedLDA, data: Data, runs: list[ConstrainedSearch], seed: int, ended: Ended,
-        scores: dict[float, float],
+        scores: WeightScores | None,
     ) -> Fit:  # fmt: skip
         first, length = runs[0], min(len(run.kept) for run in runs)
         for run in runs:
@@ -147,7 +148,7 @@ class PredictionConstrained(Method):
         how = "interrupted after" if ended is Ended.INTERRUPTED else "ended after"
         parts = f"{how} {first.done} sweeps of {len(runs)} chains; {len(first.kept)} states of each kept"
         weight = first.weight_of_responses
-        chosen = f"weight {weight:g}" + (", chosen by a third of the responses, held out" if scores else "")
+        chosen = f"weight {weight:.4g}" + (", chosen by responses that were held out" if scores else "")
         draws = {site: torch.stack([torch.stack([one[site] for one in run.kept]) for run in runs]) for site in params}
         posterior = DirichletPosterior(torch.as_tensor(found).to(data.x))
         return Fit(
@@ -165,5 +166,6 @@ class PredictionConstrained(Method):
             local=Local(posterior, no_bound(len(data), data.x), what="estimate", family=self.name),
             draws=draws,
             solver=LocalSolver(engine=SupervisedDirichlet()),
-            details={"weight": weight} | ({"held_out": {f"{c:g}": v for c, v in scores.items()}} if scores else {}),
+            details={"weight": weight}
+            | ({"held_out": {f"{c:g}": v for c, v in scores.held_out.items()}} if scores else {}),
         )
