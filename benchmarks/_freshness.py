@@ -1,14 +1,16 @@
 """What a report measured, as digests of code, so that it can be told later whether that has changed.
 
-A report measures the models that its command's code reaches. What stands for a model is its program and its family's
-room: the modules of :mod:`custom_inference.families` that the room's record reaches by imports. Comments, docstrings
-and layout count for nothing. The drivers that all families share (``em``, ``gibbs``, ``core``) are left out: a change
-there that changes fits shows in ``benchmarks.frozen_fits``, and concerns every report.
+A report measures the models that its command's code reaches. What stands for a model is its program and the engines of
+its family's record: the functions, classes and constants of :mod:`custom_inference.families` that the record reaches by
+their names. Comments, docstrings, layout and what errors say count for nothing. The drivers that all families share
+(``em``, ``gibbs``, ``core``) are left out: a change there that changes fits shows in ``benchmarks.frozen_fits``, and
+concerns every report.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import hashlib
 import re
@@ -36,10 +38,14 @@ def _git(*arguments: str) -> str:
 # ----- digests of models ------------------------------------------------------------------------------------------
 
 
+#: A module and a name that it defines; "" for all of it.
+_Place = tuple[str, str]
+
+
 @functools.cache
 def digest(model: str, root: Path = ROOT) -> str:
-    """Eight letters for the code of a model: its program and the engines of its family's room."""
-    parts = [_bare(_programs(root)[model]), *_room_code(ROOMS[model], root)]
+    """Eight letters for the code of a model: its program, and what its family's record reaches."""
+    parts = [_bare(_tree(_programs(root)[model])), *_record_code(model, root)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
 
 
@@ -50,34 +56,104 @@ def _programs(root: Path) -> dict[str, Path]:
     return {name: path for path in paths for name in re.findall(r"^class (\w+)\(", path.read_text("utf-8"), re.M)}
 
 
-@functools.cache
-def _room_code(room: str, root: Path) -> list[str]:
-    return [hashlib.sha256(_bare(path).encode()).hexdigest() for path in _room(room, root)]
-
-
-def _room(room: str, root: Path) -> list[Path]:
-    """The modules that a room's record reaches within the families, in the order of their names."""
-    found: set[str] = set()
-    queue = [f"{_FAMILIES}.{room}"]
+def _record_code(model: str, root: Path) -> list[str]:
+    """The code that the records of a model and of its bases reach within the families, in the order of its places."""
+    room = f"{_FAMILIES}.{ROOMS[model]}"
+    records = _records(model, room, root)
+    found = {(room, f"record {number}"): _bare(record) for number, record in enumerate(records)}
+    queue = [place for record in records for place in _reached(room, record, root)]
     while queue:
-        module = queue.pop()
-        path = _path(module, root)
-        if module in found or path is None:
-            continue
-        found.add(module)
-        for base, name, _ in _aliases(_tree(path)):
-            queue += [one for one in (base, f"{base}.{name}") if one.startswith(f"{_FAMILIES}.")]
-    return [path for path in (_path(module, root) for module in sorted(found)) if path is not None]
+        place = queue.pop()
+        if place not in found and _path(place[0], root) is not None:
+            found[place], further = _code_of(*place, root)
+            queue += further
+    return [f"{' '.join(place)}\n{found[place]}" for place in sorted(found)]
 
 
 @functools.cache
-def _bare(path: Path) -> str:
-    """The code of a module without docstrings, which comments and layout are no part of."""
-    tree = ast.parse(path.read_text("utf-8"))
-    for node in ast.walk(tree):
+def _code_of(module: str, name: str, root: Path) -> tuple[str, list[_Place]]:
+    """The code of a place, and the places that it names."""
+    nodes: list[ast.AST] = [*_named(module, root).get(name, ())] if name else [_tree_of(module, root)]
+    # What a module does not define itself it imports.
+    reached = [place for node in nodes or [ast.Name(name)] for place in _reached(module, node, root)]
+    return "\n".join(map(_bare, nodes)), reached
+
+
+def _records(model: str, room: str, root: Path) -> list[ast.AST]:
+    """The expressions among a room's records that speak of a model or of one of its bases."""
+    named = _named(room, root)
+    every: list[ast.expr] = []
+    for node in named.get("FAMILIES", ()):
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        every += value.elts if isinstance(value, ast.Tuple) else [value] if value is not None else []
+    whole: list[ast.AST] = [named[one.id][0] if isinstance(one, ast.Name) and one.id in named else one for one in every]
+    return [one for one in whole if _ancestry(model, root) & set(_used(one))] or whole
+
+
+def _ancestry(model: str, root: Path) -> set[str]:
+    """A model's class and its bases, by name."""
+    found, queue = set(), [model]
+    while queue:
+        name = queue.pop()
+        if name in found or name not in _programs(root):
+            continue
+        found.add(name)
+        for node in _tree(_programs(root)[name]).body:
+            if isinstance(node, ast.ClassDef) and node.name == name:
+                queue += [base for one in node.bases for base in _used(one)]
+    return found
+
+
+def _reached(module: str, node: ast.AST, root: Path) -> list[_Place]:
+    """The places in the families that a piece of a module's code names."""
+    own, imported = _named(module, root), _imported(module, root)
+    found: list[_Place] = []
+    for used in dict.fromkeys(_used(node)):
+        base, name = imported.get(used, ("", ""))
+        if used in own:
+            found.append((module, used))
+        elif base.startswith(f"{_FAMILIES}.") or f"{base}.{name}".startswith(f"{_FAMILIES}."):
+            whole = f"{base}.{name}" if name else base
+            found.append((base, name) if _path(whole, root) is None else (whole, ""))
+    return found
+
+
+@functools.cache
+def _named(module: str, root: Path) -> dict[str, list[ast.stmt]]:
+    """The statements of a module that define each name."""
+    found: dict[str, list[ast.stmt]] = {}
+    for node in _tree_of(module, root).body:
+        for name in _defined(node):
+            found.setdefault(name, []).append(node)
+    return found
+
+
+@functools.cache
+def _imported(module: str, root: Path) -> dict[str, tuple[str, str]]:
+    """What a module imports: the name here -> (module, name or "")."""
+    return {alias: (base, name) for base, name, alias in _aliases(_tree_of(module, root))}
+
+
+def _tree_of(module: str, root: Path) -> ast.Module:
+    path = _path(module, root)
+    return ast.Module([], []) if path is None else _tree(path)
+
+
+def _bare(node: ast.AST) -> str:
+    """Code without docstrings and what errors say; comments and layout are no part of it."""
+    return ast.unparse(_Bare().visit(copy.deepcopy(node)))
+
+
+class _Bare(ast.NodeTransformer):
+    """Takes docstrings, and what is raised, out of code."""
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return ast.copy_location(ast.Raise(), node)
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:]
-    return ast.dump(tree)
+            node.body = node.body[1:] or [ast.Pass()]
+        return super().generic_visit(node)
 
 
 # ----- models that a command reaches ------------------------------------------------------------------------------
@@ -123,7 +199,8 @@ def _used(node: ast.AST) -> Iterator[str]:
 def _defined(node: ast.stmt) -> list[str]:
     if isinstance(node, ast.FunctionDef | ast.ClassDef):
         return [node.name]
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    one = isinstance(node, ast.AnnAssign | ast.AugAssign)
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if one else []
     return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
 
 

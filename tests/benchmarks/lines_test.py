@@ -69,23 +69,45 @@ def test_rows_of_the_readme_have_programs_of_the_suite():
         assert row.better in ("less", "more") and row.needs
 
 
-def test_digests_go_by_code_and_not_by_words(tmp_path):
+_ROOM = """
+from custom_inference.families.topics.vb import LdaVB
+from custom_inference.families.topics.profile import Profile
+FAMILIES = (Family(model=LDA, engines={"vb": LdaVB}), Family(model=UserRatingProfile, engines={"vb": Profile}))
+"""
+_ENGINE = """
+_TOLERANCE = 1e-5
+_OTHER = 2
+
+class LdaVB:
+    def step(self):
+        if self.value < _TOLERANCE:
+            raise MethodError("too small")
+"""
+
+
+def test_digests_go_by_the_code_that_a_record_reaches_and_not_by_words(tmp_path):
     room = tmp_path / "custom_inference" / "families" / "topics"
     (tmp_path / "ppl_models").mkdir()
     room.mkdir(parents=True)
-    program, engine = tmp_path / "ppl_models" / "lda.py", room / "vb.py"
-    (room / "__init__.py").write_text("from custom_inference.families.topics import vb\n")
+    (room / "__init__.py").write_text(_ROOM)
+    (room / "profile.py").write_text("class Profile:\n    pass\n")
+    (tmp_path / "ppl_models" / "lda.py").write_text('\nclass LDA(Model):\n    """Some words."""\n    x = 1\n')
+    cached = [one for one in vars(_freshness).values() if hasattr(one, "cache_clear")]
 
-    def found(words: str) -> str:
-        program.write_text('\nclass LDA(Model):\n    """Some words."""\n    x = 1\n')
-        engine.write_text(words)
-        for one in (_freshness._bare, _freshness._tree, _freshness._programs, _freshness._room_code, _freshness.digest):
+    def found(engine: str) -> str:
+        (room / "vb.py").write_text(engine)
+        for one in cached:
             one.cache_clear()
         return _freshness.digest("LDA", tmp_path)
 
-    first = found('"""What it does."""\nTOLERANCE = 1e-5\n')
-    assert found('"""What it does, said better."""\n\nTOLERANCE = 1e-5  # why\n') == first
-    assert found('"""What it does."""\nTOLERANCE = 1e-2\n') != first
+    first = found(_ENGINE)
+    words = _ENGINE.replace("too small", "value is too small").replace("= 1e-5", "= 1e-5  # why")
+    assert found('"""What it does."""\n' + words) == first
+    assert found(_ENGINE.replace("_OTHER = 2", "_OTHER = 3")) == first  # of other models
+    (room / "profile.py").write_text("class Profile:\n    x = 1\n")
+    assert found(_ENGINE) == first
+    for changed in (_ENGINE.replace("1e-5", "1e-2"), _ENGINE.replace("<", "<=")):
+        assert found(changed) != first
 
 
 def test_the_models_that_a_report_measures_are_those_its_code_reaches():
