@@ -259,8 +259,10 @@ class Model(WithPriors, abc.ABC):
                 warn_of_ids(data)
 
     def rows_of(self, given: Mapping[str, Any]) -> dict[str, int]:
-        """Return ``num_rows`` for generating rows with these arguments beside x, if they determine it."""
-        return rows_of(given)
+        """Return ``num_rows`` for generating rows with these arguments beside x, if they determine it; what is given of
+        columns does not."""
+        columns = {name for name, site in self.sites.items() if site.role == "given" and not site.plates}
+        return rows_of({name: value for name, value in given.items() if name not in columns})
 
     def num_parameters(self, num_rows: int) -> int:
         """Count the free parameters for AIC and BIC: the entries of the globals, one less for each simplex.

@@ -78,7 +78,7 @@ class Matchbox(Method):
     """
 
     passes: int = 20
-    tolerance: float = 1e-6
+    tolerance: float = 1e-3
 
     def __post_init__(self) -> None:
         require_whole("passes", self.passes)
@@ -109,7 +109,8 @@ class Matchbox(Method):
         return LocalSolver(engine=ClickBound()).solve(model, params, data, seed=seed)
 
     def update(self, fit: Fit, x: Any, *, seed: int = 0, progress: bool = False, **others: Any) -> Fit:
-        """The fit after further clicks x of the same users and items, with the posteriors that it has as priors.
+        """The fit after further clicks x of the same users and items, with the posteriors that it has as priors, and
+        the covariates that it had unless others are given.
 
         Its data are the further clicks alone. Raises MethodError for a fit that has no Gaussian posteriors, or of other
         users.
@@ -118,7 +119,8 @@ class Matchbox(Method):
         posteriors = {**fit.global_posterior, "user": fit.posterior}
         if not all(isinstance(one, GaussianPosterior) for one in posteriors.values()) or not fit.global_posterior:
             raise MethodError(f"a fit by {fit.method_name}; update goes on from a fit by {self.name}")
-        data = fit.as_data(x, **others)
+        known = {site: fit.data.others[site] for site in model.sites_of("given") if site in fit.data.others}
+        data = fit.as_data(x, **{**known, **others})
         if len(data) != len(fit.posterior.mean):
             found = f"{len(data)} users, and the fit has {len(fit.posterior.mean)}"
             raise MethodError(f"{found}; expected clicks of the same users, ratings(..., num_users=)")
@@ -260,6 +262,15 @@ def _mean_sigmoid(mean: Tensor, variance: Tensor, power: int = 1) -> Tensor:
     return total
 
 
+class ClickPrediction(RatingPrediction):
+    """mean (M,): P(click); sd: of what is not known of it; spread: of the click itself, 0 or 1."""
+
+    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
+        """Return the central interval of a click as if it were Gaussian, within 0 and 1."""
+        low, high = super().interval(level)
+        return low.clamp(min=0.0), high.clamp(max=1.0)
+
+
 def predict_clicks(
     fit: Fit, pairs: Any = None, *, positions: Any = None, new: str | None = None, ratings: Any = None,
     user_covariates: Any = None, uncertainty: bool = False,
@@ -273,7 +284,7 @@ def predict_clicks(
     ratings: clicks of users in place of those of the fit, on its items; their labels or positions are then meant.
     user_covariates: (U, P), of these users; without ratings= of users of whom nothing else is known: numbered by the
         rows, or called by the index of a DataFrame.
-    uncertainty: give a :class:`RatingPrediction` instead of the means: sd of P(click), spread of the click itself.
+    uncertainty: give a :class:`ClickPrediction` instead of the means: sd of P(click), spread of the click itself.
 
     Raises DataError for unknown users and items, and for pairs of different lengths.
     """
@@ -288,7 +299,7 @@ def predict_clicks(
     if not uncertainty:
         return chance
     spread = (chance * (1 - chance)).sqrt()
-    return RatingPrediction(chance, (_mean_sigmoid(*moments, 2) - chance.square()).clamp(min=0).sqrt(), spread)
+    return ClickPrediction(chance, (_mean_sigmoid(*moments, 2) - chance.square()).clamp(min=0).sqrt(), spread)
 
 
 def _with_somebody_new(fit: Fit, side: str, known: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -201,3 +201,23 @@ def test_at_given_globals_users_are_inferred_by_the_bound():
     exact = np.log(weight @ np.exp(each) / weight.sum())
     gap = exact - found.bound.numpy()
     assert (gap >= -1e-9).all() and (gap < 0.05).all()
+
+
+def test_users_and_items_with_features_of_different_numbers_are_summarised_and_updated_with_these():
+    rng = np.random.default_rng(0)
+    clicks, given = (rng.random((6, 5)) < 0.5) * 1.0, {"user_covariates": rng.random((6, 1))}
+    given["item_covariates"] = rng.random((5, 1))
+    fit = ci.fit(BilinearPMF(num_components=1), clicks, **given, progress=False)
+    assert set(fit.to_arviz().posterior) >= {"item_weight", "user_weight"}
+    assert fit.reconstruct().shape == (6, 5)
+    more, again = 1 - clicks, dict(fit.data.others)
+    updated, same = (fit.method.update(fit, more, **others) for others in ({}, again))
+    torch.testing.assert_close(updated.params, same.params)
+    torch.testing.assert_close(updated.data.others["item_covariates"], fit.data.others["item_covariates"])
+
+
+def test_intervals_of_clicks_are_within_0_and_1():
+    clicks = (np.random.default_rng(0).random((6, 5)) < 0.5) * 1.0
+    fit = ci.fit(BilinearPMF(num_components=1), clicks, progress=False)
+    low, high = fit.predict(([0, 1], [2, 3]), uncertainty=True).interval(0.9)
+    assert bool(((low >= 0) & (high <= 1) & (low <= high)).all())
