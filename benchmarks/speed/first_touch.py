@@ -1,11 +1,12 @@
-"""What somebody waits for who has just installed the package: imports, first fits of a model of each kind, the commands.
+"""What somebody waits for who has just installed the package: imports, first fits of many models, the commands.
 
     python -m benchmarks.speed.first_touch
 
 Writes ``benchmarks/results/first_touch.{md,json}``. Default fits of models to their own examples, each in a process of
 its own: at first with nothing compiled, then once more in a new process, with what the first has compiled on disk. CPU
-seconds on one thread. The models are those whose family compiles most, and one of every other kind. Data are in double precision, as the examples draw them, and small: searches keep their
-precision, those of more than 500 rows run in single precision, so that some kernels are then compiled for both.
+seconds on one thread. The models are those whose family compiles most, and one of every other kind. Data are in double
+precision, as the examples draw them, and small: searches keep their precision, those of more than 500 rows run in
+single precision, so that some kernels are then compiled for both.
 """
 
 from __future__ import annotations
