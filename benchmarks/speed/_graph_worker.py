@@ -1,21 +1,16 @@
 """Peak memory of a fit in a process of its own: python -m benchmarks.speed._graph_worker ENGINE NODES DEGREE K.
 
-Prints a line of JSON: bytes at the peak before the fit, with the graph drawn and everything compiled, and after it.
+Prints a line of JSON: anonymous memory before the fit, with the graph drawn and everything compiled, and at its peak.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import resource
 
 from benchmarks.quality._common import quiet_and_single_threaded
 from benchmarks.speed._graph_problem import ENGINES, planted
-
-
-def peak() -> int:
-    """Bytes; Linux counts KiB."""
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+from benchmarks.speed._stream_worker import Watch
 
 
 def main() -> None:
@@ -29,9 +24,9 @@ def main() -> None:
     engine = ENGINES[given.engine]
     engine.run(planted(200, 5, given.size, 1), given.size, 2)
     known = planted(given.nodes, given.degree, given.size, 0)
-    before = peak()
-    engine.run(known, given.size, 5)
-    print(json.dumps({"before": before, "after": peak(), "edges": len(known.edges)}))
+    with Watch() as watch:
+        engine.run(known, given.size, 5)
+    print(json.dumps({"before": watch.before, "after": watch.peak, "edges": len(known.edges)}))
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def _add_line(
 ) -> None:
     if len(problems) < 2:
         return
-    x, y = [value for value, _, _ in problems], [max(call(graph, size), 1e-7) for _, graph, size in problems]
+    x, y = [value for value, _, _ in problems], [call(graph, size) for _, graph, size in problems]
     panels.setdefault(axis, {})[name] = x, y, slope(x, y)
     shown = ", ".join(f"{1e3 * seconds:.3g} at {value:g}" for value, seconds in zip(x, y, strict=True))
     table.rows.append([axis, name, shown, f"{slope(x, y):.2f}"])
