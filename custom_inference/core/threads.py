@@ -70,7 +70,9 @@ class HeldLibraries:
 
     @classmethod
     def count_threads(cls) -> int:
-        """Return the number of threads that work is divided among."""
+        """Return the number of threads that work is divided among: one within what is a part of it already."""
+        if getattr(_shares, "work", False):
+            return 1
         return cls._threads if cls._fits else torch.get_num_threads()
 
 
@@ -82,7 +84,8 @@ def make_pool(number: int) -> ThreadPoolExecutor:
 def map_in_threads(work: Callable[[Part], Value], parts: Iterable[Part], threads: int | None = None) -> list[Value]:
     """Return what ``work`` makes of each part, in their order. threads: at most so many; by default torch's number.
 
-    The calling thread takes its share. What a part raises ends the others, once the parts under way are done.
+    The calling thread takes its share; the others take gradients as it does. What a part raises ends the others, once
+    the parts under way are done.
     """
     given = list(parts)
     most = HeldLibraries.count_threads() if threads is None else threads
@@ -105,7 +108,7 @@ class _Division(Generic[Part, Value]):
         self.errors: dict[int, BaseException] = {}
 
     def run(self, pool: ThreadPoolExecutor, helpers: int) -> list[Value]:
-        running = [pool.submit(self.take) for _ in range(helpers)]
+        running = [pool.submit(self._help, torch.is_grad_enabled()) for _ in range(helpers)]
         _shares.work = True
         try:
             self.take()
@@ -117,6 +120,10 @@ class _Division(Generic[Part, Value]):
         if self.errors:
             raise self.errors[min(self.errors)]
         return [self.found[place] for place in range(len(self.given))]
+
+    def _help(self, gradients: bool) -> None:
+        with torch.set_grad_enabled(gradients):
+            self.take()
 
     def take(self) -> None:
         for place in self.places:

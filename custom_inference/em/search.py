@@ -3,9 +3,9 @@
 Local optima are the main difficulty of these models. Each family knows how to ``propose`` a start that avoids the
 typical ones; this module runs the proposals, lets them settle, and keeps the best by its bound on all rows.
 
-With ``Search.processes``, start i draws from a generator whose seed is the i-th number that the caller's generator
-gives, so that what it finds is the same in whichever process and beside whichever others. They are taken in their
-order: where enough of the first agree, the rest is stopped and does not count.
+Start i draws from a generator whose seed is the i-th number that the caller's generator gives, so that what it finds is
+the same in whichever thread or process and beside whichever others. They are taken in their order: where enough of the
+first agree, the rest is stopped and does not count.
 
 Informed starts may agree because they are alike: what they are made from leads them all to one optimum, which need not
 be the best. So random starts compete with the best of them once it has climbed, many where rows are few: there optima
@@ -39,6 +39,7 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.core.registry import family_of, proposals_for
 from custom_inference.core.stages import Stage
 from custom_inference.core.states import move_state
+from custom_inference.core.threads import map_in_threads
 from custom_inference.em.any_prior import complete_state, for_starts
 from custom_inference.em.loop import Run, run_em
 from custom_inference.em.rows import FitRows
@@ -227,16 +228,26 @@ def _contest(
 
 def _starts(task: Task, generator: torch.Generator, bar: Progress) -> _Starts:
     """Yield the starts in order; closing the generator, or Ctrl-C, leaves no process behind."""
-    generators, number = [generator] * task.restarts, task.settings.processes
-    if number is not None:
-        seeds = torch.randint(2**62, (task.restarts,), generator=generator).tolist()
-        if min(number, task.restarts) > 1:
-            yield from _from_workers(task, seeds, min(number, task.restarts), bar)
-            return
-        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
-    for attempt, own in enumerate(generators):
-        bar.label_start(attempt, task.restarts)
-        yield functools.partial(task.start, attempt, own, bar)
+    seeds, number = torch.randint(2**62, (task.restarts,), generator=generator).tolist(), task.settings.processes
+    if number is not None and min(number, task.restarts) > 1:
+        yield from _from_workers(task, seeds, min(number, task.restarts), bar)
+        return
+    together = task.count_together()
+    for first in range(0, task.restarts, together):
+        bar.label_start(first, task.restarts)
+        if together == 1:
+            yield functools.partial(task.start, first, torch.Generator().manual_seed(seeds[first]), bar)
+            continue
+        attempts = list(enumerate(seeds))[first : first + together]
+        for start in map_in_threads(lambda attempt: _start_of(task, *attempt), attempts):
+            bar.advance(start.score)
+            yield lambda made=start: made
+
+
+def _start_of(task: Task, attempt: int, seed: int) -> Start:
+    """Make a start in another thread or process, which do not know that gradients are off."""
+    with torch.no_grad():
+        return task.start(attempt, torch.Generator().manual_seed(seed))
 
 
 def _from_workers(task: Task, seeds: list[int], number: int, bar: Progress) -> _Starts:
@@ -291,8 +302,7 @@ def _task_of_worker(path: Path) -> Task:
 
 def _start_of_worker(path: Path, attempt: int, seed: int) -> Start:
     task = _task_of_worker(path)
-    with torch.no_grad():
-        start = task.start(attempt, torch.Generator().manual_seed(seed))
+    start = _start_of(task, attempt, seed)
     # Only what the search goes on with comes back.
     step = start.run.step._replace(statistics={}, locals=start.run.step.locals if task.carried else {})
     return start._replace(run=replace(start.run, step=step))

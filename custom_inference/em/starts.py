@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,8 +12,10 @@ from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Warm
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
+from custom_inference.core.registry import family_of
 from custom_inference.core.settings import require_between, require_whole
 from custom_inference.core.states import Params, State
+from custom_inference.core.threads import HeldLibraries
 from custom_inference.em.loop import Run, run_em
 from custom_inference.em.steps import EMStep, Position
 from ppl_models import Model
@@ -21,6 +24,8 @@ from ppl_models import Model
 _FEW_ROWS = 500
 #: A start has settled where it gains less than this a row.
 _SETTLED = 1e-5
+#: Products of an iteration of a start, at least, for which starts are made in threads; so many at once at most.
+_LONG, _TOGETHER = 2**21, 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,9 +46,10 @@ class Search:
     random: so many random starts beside the informed ones, which may all lead to the same wrong optimum; None: as many
         as the engine suggests (few rows: many), less those of ``restarts`` that are random already; none where
         ``restarts`` says how many starts there are.
-    processes: make the starts in so many processes at once, each start with random numbers of its own, so that what is
-        found does not depend on how many processes there are; None: one after the other, here, from one stream. It pays
-        for searches that take longer than processes take to start (``benchmarks/results/distributed.md``).
+    processes: make the starts in so many processes at once; None: here, several at once where fits of the model divide
+        their work among threads and a start is long enough. Each has random numbers of its own, so that what is found
+        depends on neither. Processes pay for searches that take longer than they take to start
+        (``benchmarks/results/distributed.md``).
     """
 
     restarts: int | None = None
@@ -126,6 +132,12 @@ class Task:
         if settings.restarts is not None or not settings.informed:
             return 0
         return max(0, self.proposals.random_starts(self.model, len(self.rows)) - sum(map(self.at_random, range(made))))
+
+    def count_together(self) -> int:
+        """Return how many starts are made at once, each in a thread."""
+        work = self.size * sum(map(math.prod, self.model.shapes.values()))
+        divided = family_of(self.model).own_threads and work >= _LONG
+        return min(HeldLibraries.count_threads(), self.restarts, _TOGETHER) if divided else 1
 
     def start(self, attempt: int, generator: torch.Generator, bar: Progress | None = None) -> Start:
         """Propose a start, run it and score it."""

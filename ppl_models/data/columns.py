@@ -18,6 +18,9 @@ from ppl_models.data.labels import order_of, places_of
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.matrix import Data
 
+#: Rows by which most columns are told to vary.
+_FIRST_ROWS = 64
+
 
 def check_for_fitting(data: Data) -> None:
     """Check that data can be learned from: raise on empty columns, warn of constant ones, legal as both are in a
@@ -114,10 +117,15 @@ def _always(data: Data, value: int) -> Tensor:
         stored = stored.index_add(0, data.x.col_indices(), (data.x.values() == value).long())
         others = torch.zeros_like(stored).index_add(0, data.x.col_indices(), (data.x.values() != value).long())
         return others == 0 if value == 0 else stored == len(data)
-    if data.mask is None and len(data):
-        return (data.x.amin(0) == value) & (data.x.amax(0) == value)
-    differs = data.x != value
-    return ~(differs if data.mask is None else differs & data.mask).any(0)
+    # Most columns are told to vary by the first rows, and are read no further.
+    always = torch.ones(data.num_features, dtype=torch.bool, device=data.x.device)
+    first, last = 0, _FIRST_ROWS
+    while first < len(data) and bool(always.any()):
+        columns = always.nonzero().flatten()
+        differs = data.x[first:last, columns] != value
+        always[columns] = ~(differs if data.mask is None else differs & data.mask[first:last, columns]).any(0)
+        first, last = last, 2 * last
+    return always
 
 
 def in_columns_of(data: Any, mask: Any, labels: Sequence[Any] | None) -> tuple[Any, Any]:

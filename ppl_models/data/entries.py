@@ -1,4 +1,4 @@
-"""The refusal of entries of x, which names the first of them."""
+"""Passes over all entries of x, and the refusal of some, which names the first of them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, digits
 from ppl_models.data import sparse
+
+#: Entries of a part: what is made of each stays in a processor's cache.
+_PART = 2**15
+
+
+def split_entries(x: Tensor) -> tuple[Tensor, ...]:
+    """Return views of some of the rows of x each, all of them in order: a pass over every entry takes a third of the
+    time where what it makes of them is small."""
+    return x.split(max(1, _PART * len(x) // max(x.numel(), 1)))
 
 
 def refuse_entries(x: Tensor, columns: Sequence[object], wrong: Tensor, refusal: tuple[str, str]) -> None:

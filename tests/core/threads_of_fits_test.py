@@ -12,10 +12,12 @@ import torch
 
 import custom_inference as ci
 from custom_inference.core.threads import HeldLibraries, map_in_threads
+from custom_inference.em import starts
 from custom_inference.families.blocks import pairs
 from custom_inference.families.correlated import chain
 from custom_inference.families.mixtures import rows
-from ppl_models import CTM, IRM, MMSB, SBM, MixtureOfBernoullis, relations
+from custom_inference.families.noca import truncated
+from ppl_models import CTM, IRM, MMSB, NOCA, SBM, MixtureOfBernoullis, relations
 from ppl_models.datasets import sample_mmsb, sample_sbm
 
 RATE = (np.full((2, 2), 1.0) + 9 * np.eye(2)) / 40
@@ -38,7 +40,12 @@ def fit_relations() -> ci.Fit:
 
 def fit_mixture() -> ci.Fit:
     x = np.random.default_rng(0).integers(2, size=(300, 6))
-    return ci.fit(MixtureOfBernoullis(num_components=2, num_features=6), x)
+    return ci.fit(MixtureOfBernoullis(num_components=4, num_features=6), x)
+
+
+def fit_sources() -> ci.Fit:
+    x = np.random.default_rng(0).integers(2, size=(150, 12))
+    return ci.VariationalEM(guide="truncated", max_iterations=5).fit(NOCA(num_components=3, num_features=12), x)
 
 
 def fit_correlated() -> ci.Fit:
@@ -46,7 +53,14 @@ def fit_correlated() -> ci.Fit:
     return ci.CollapsedGibbs(chains=1, warmup=4, num_samples=4).fit(CTM(num_topics=2, vocabulary_size=20), x)
 
 
-FITS = {"SBM": fit_blocks, "MMSB": fit_memberships, "IRM": fit_relations, "mixture": fit_mixture, "CTM": fit_correlated}
+FITS = {
+    "SBM": fit_blocks,
+    "MMSB": fit_memberships,
+    "IRM": fit_relations,
+    "mixture": fit_mixture,
+    "NOCA": fit_sources,
+    "CTM": fit_correlated,
+}
 
 
 @pytest.mark.parametrize("name", FITS)
@@ -55,7 +69,9 @@ def test_the_number_of_threads_changes_no_bit(name, monkeypatch):
 
     monkeypatch.setattr(bethe_sweeps, "_LARGE", 0)  # groups of nodes, parts and shards, of small data too
     monkeypatch.setattr(pairs, "_LARGE", 0)
+    monkeypatch.setattr(starts, "_LONG", 0)  # starts too are made in threads
     monkeypatch.setattr(rows, "_PART", 300)
+    monkeypatch.setattr(truncated, "_LEAST", 100)
     monkeypatch.setattr(chain, "_SHARD_TOKENS", 100)
     found: list[Any] = []
     for number in (1, 3):
@@ -87,6 +103,18 @@ def test_libraries_have_one_thread_while_fits_hold_them():
 def test_threads_that_share_work_divide_no_further():
     inner = map_in_threads(lambda _: map_in_threads(lambda _: threading.get_ident(), range(4), 4), "ab", 2)
     assert all(len(set(one)) == 1 for one in inner)
+
+
+def test_threads_take_gradients_as_the_one_that_divides_its_work():
+    both = threading.Barrier(2)
+
+    def ask(_: int) -> bool:
+        both.wait(timeout=30)
+        return torch.is_grad_enabled()
+
+    with torch.no_grad():
+        assert map_in_threads(ask, range(2), 2) == [False, False]
+    assert map_in_threads(ask, range(2), 2) == [True, True]
 
 
 def test_what_a_part_raises_is_raised_and_ends_the_others():

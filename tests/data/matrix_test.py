@@ -24,7 +24,7 @@ from ppl_models import (
     datasets,
 )
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.columns import check_for_fitting
+from ppl_models.data.columns import _always, check_for_fitting
 
 pytestmark = pytest.mark.quick
 
@@ -94,6 +94,32 @@ def test_what_cannot_be_learned_from():
         check_for_fitting(as_binary([[1, 1], [1, 0]]))
     with pytest.warns(DataWarning, match="3 of 4 rows are all zero"):
         check_for_fitting(as_binary([[1, 1], [0, 0], [0, 0], [0, 0]]))
+
+
+def test_a_column_that_varies_in_a_single_row_is_not_constant():
+    first = [0, 1, 63, 64, 127, 128, 255, 299]
+    x = torch.zeros(300, len(first) + 2)
+    x[:, -1] = 1
+    for column, row in enumerate(first):
+        x[row, column] = 1
+    for data in (Data(x=x), Data(x=x, mask=torch.ones_like(x, dtype=torch.bool))):
+        assert _always(data, 0).nonzero().flatten().tolist() == [len(first)]
+        assert _always(data, 1).nonzero().flatten().tolist() == [len(first) + 1]
+    unseen = torch.ones_like(x, dtype=torch.bool)
+    unseen[128, 5] = False
+    assert _always(Data(x=x, mask=unseen), 0).nonzero().flatten().tolist() == [5, len(first)]
+
+
+def test_one_entry_among_many_is_found_to_be_missing_or_wrong():
+    x = np.zeros((3000, 40))
+    x[:, 0], x[2999, 39] = 1, np.nan
+    assert int((~as_binary(x).observed).sum()) == 1
+    x[2999, 39] = 2
+    with pytest.raises(DataError, match="1 of 120000 entries are neither 0 nor 1 .*2 in row 2999, column 39"):
+        as_binary(x)
+    x[[7, 9], 1] = np.inf, -np.inf  # whose sum is NaN
+    with pytest.raises(DataError, match="3 of 120000 entries"):
+        as_binary(x)
 
 
 @settings(max_examples=50, deadline=None)

@@ -140,8 +140,9 @@ class MixtureExact(Proposals, ExactEngine):
 
     def posterior(self, model: Model, state: Any, rows: MixtureRows, step: EStep | None = None) -> CodePosterior:
         """Return the K one-hot codes and the probability of each in every row."""
-        joint = self.log_joint(model, state, rows)
-        return CodePosterior(torch.eye(joint.shape[1]).to(joint), torch.log_softmax(joint, -1))
+        found = map_in_threads(lambda part: torch.log_softmax(self.log_joint(model, state, part), -1), rows.parts)
+        chance = torch.cat(found)
+        return CodePosterior(torch.eye(chance.shape[1]).to(chance), chance)
 
     def log_evidence(self, model: Model, params: Params, rows: MixtureRows) -> Tensor:
         return self.log_joint(model, params, rows).logsumexp(-1)

@@ -10,12 +10,15 @@ chosen by marginal likelihoods here (see ``common``), halves by distance.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from custom_inference.core.engine import EStep
+from custom_inference.core.isolation import seed_of
+from custom_inference.core.threads import HeldLibraries, map_in_threads
 from custom_inference.em.loop import Run, run_em
 from custom_inference.families.mixtures.common import Density, distant_rows, of_classes, pair_gains
 from custom_inference.families.mixtures.rows import MixtureRows
@@ -38,20 +41,34 @@ def split_and_merge(
 
     Raises KeyboardInterrupt where one ended a run of EM.
     """
-    best = continue_em(engine, model, rows, state)
-    failures = 0
+    best, seed = continue_em(engine, model, rows, state), int(torch.randint(2**62, (), generator=generator))
+    tried, failures = 0, 0
     while failures < patience:
-        share = torch.softmax(engine.log_joint(model, best.state, rows), -1)
-        moved = _propose_move(best.step, share, rows, prior, density, generator)
-        if moved is None:
-            break
-        run = continue_em(engine, model, rows, engine.m_step(model, best.state, moved, rows), _SETTLE)
-        if run.objective > best.objective - _NEARLY * len(rows):
-            run = continue_em(engine, model, rows, run.state)
-        failures += 1
-        if run.objective > best.objective + 1e-6 * abs(best.objective):
-            best, failures = run, 0
+        # Each move has random numbers of its own, so that those tried at once find what they would one by one.
+        ahead = range(tried, tried + min(HeldLibraries.count_threads(), patience - failures))
+        seeds = [seed_of(seed, "move", number) for number in ahead]
+        for run in map_in_threads(partial(_try_move, engine, model, prior, density, rows, best), seeds):
+            if run is None:
+                return best.state
+            tried, failures = tried + 1, failures + 1
+            if run.objective > best.objective + 1e-6 * abs(best.objective):
+                best, failures = run, 0
+                break  # what was tried beside it began where it did
     return best.state
+
+
+def _try_move(
+    engine: Any, model: Model, prior: Any, density: Density, rows: MixtureRows, best: Run, seed: int
+) -> Run | None:
+    """Return where a move from the best run leads; None where no class can be split."""
+    share = torch.softmax(engine.log_joint(model, best.state, rows), -1)
+    moved = _propose_move(best.step, share, rows, prior, density, torch.Generator().manual_seed(seed))
+    if moved is None:
+        return None
+    run = continue_em(engine, model, rows, engine.m_step(model, best.state, moved, rows), _SETTLE)
+    if run.objective > best.objective - _NEARLY * len(rows):
+        run = continue_em(engine, model, rows, run.state)
+    return run
 
 
 def continue_em(engine: Any, model: Model, rows: MixtureRows, state: Any, iterations: int = _LONGER) -> Run:

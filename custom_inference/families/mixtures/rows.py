@@ -17,17 +17,19 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from custom_inference.core.threads import MOST_SHARDS, count_shards
 from custom_inference.families.rows.base import Rows
 from custom_inference.families.rows.matrix import RealRows
 from ppl_models import Data
 from ppl_models.data import sparse as _sparse
+from ppl_models.data.entries import split_entries
 from ppl_models.distributions.tokens import log_coefficient
 from ppl_models.likelihoods import ExponentialFamily
 
 #: Counts of a row that leave its class open at first: longer ones are annealed from there.
 BRIEF = 10.0
-#: Counts of a part of many rows, at least: threads share parts.
-_PART = 2**19
+#: Counts of a part of many rows, and of few, at least: threads share parts.
+_PART, _SMALL = 2**20, 2**17
 
 
 @dataclass(frozen=True)
@@ -46,7 +48,8 @@ class MixtureRows(Rows):
         """Read numbers as they come; base sum_j log h(x_nj), which is 0 where x_nj is."""
         x = RealRows.of(data).x
         if not _sparse.is_sparse(x):
-            return cls(x, likelihood.log_base(x).sum(-1), data.mask)
+            base = torch.cat([likelihood.log_base(part).sum(-1) for part in split_entries(x)])
+            return cls(x, base, data.mask)
         return cls(x, _sparse.row_sums(_sparse.with_values(x, likelihood.log_base(x.values()))), data.mask)
 
     @classmethod
@@ -72,8 +75,11 @@ class MixtureRows(Rows):
     @cached_property
     def parts(self) -> list[MixtureRows]:
         """These rows in parts of about equal size, which threads share; few rows are one part. Dense ones are views."""
-        step = max(1, _PART // self.counts.shape[1])
-        if len(self) < 2 * step:
+        width = self.counts.shape[1]
+        step = max(1, _PART // width)
+        if len(self) < MOST_SHARDS * step:
+            step = -(-len(self) // count_shards(len(self) * width, 0, _SMALL))
+        if len(self) <= step:
             return [self]
         return [self._slice(first, min(first + step, len(self))) for first in range(0, len(self), step)]
 

@@ -41,6 +41,7 @@ FAMILIES = (
         chains=noisy_or_chains,
         above=bound_above,
         reach=time_rows,
+        own_threads=True,
         presentation=Presentation(
             value="P(feature on | source present)",
             local="P(source present | row)",

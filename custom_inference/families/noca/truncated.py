@@ -28,7 +28,7 @@ from ppl_models import Model
 #: Activation of the padding column of a block of ones: P(x = 1) = 1 there, so it adds nothing.
 _ALWAYS_ON = 60.0
 #: Products of a part that is worth a thread of its own.
-_LEAST = 2**20
+_LEAST = 2**17
 
 
 class _SourceTable(NamedTuple):

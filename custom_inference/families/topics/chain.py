@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from custom_inference.core.threads import cut_evenly, map_in_threads
+from custom_inference.core.threads import count_shards, cut_evenly, map_in_threads
 from custom_inference.families.common.explicit import Explicit, notes
 from custom_inference.families.conjugate.dirichlet import Dirichlet, log_marginal_of_table
 from custom_inference.families.conjugate.learn import update_concentration
@@ -30,6 +30,8 @@ _LANES = 16
 _TOKENS_OF_STARTS, _TOKENS_A_CELL = 50_000, 16
 #: Chains of more are warned of.
 _MANY_TOKENS = 1_000_000
+#: Tokens that are worth a thread to count.
+_COUNTED = 2**17
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,15 @@ class TokenList:
 
     def count_topics(self, topic: NDArray[np.int32], num_topics: int) -> NDArray[np.int64]:
         """Count the tokens of every topic in every document, c_ik (N, K), at these topics of the tokens, (T,)."""
-        documents = len(self.start) - 1
-        found = np.bincount(self.document * num_topics + topic, minlength=documents * num_topics)
-        return found.reshape(documents, -1)
+
+        def count(documents: tuple[int, int]) -> NDArray[np.int64]:
+            first, last = documents
+            own = slice(*self.start[[first, last]])
+            index = (self.document[own] - first) * num_topics + topic[own]
+            return np.bincount(index, minlength=(last - first) * num_topics)
+
+        parts = cut_evenly(self.start, count_shards(len(self), 0, _COUNTED))
+        return np.concatenate(map_in_threads(count, parts)).reshape(-1, num_topics)
 
 
 def _level(total: Tensor, most: float) -> float:
