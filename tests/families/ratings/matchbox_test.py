@@ -221,3 +221,19 @@ def test_intervals_of_clicks_are_within_0_and_1():
     fit = ci.fit(BilinearPMF(num_components=1), clicks, progress=False)
     low, high = fit.predict(([0, 1], [2, 3]), uncertainty=True).interval(0.9)
     assert bool(((low >= 0) & (high <= 1) & (low <= high)).all())
+
+
+def test_ctrl_c_keeps_the_passes_and_says_so(monkeypatch):
+    from custom_inference.families.ratings import matchbox_kernel
+
+    example, pass_over, calls = BilinearPMF.example(), matchbox_kernel.pass_over, []
+
+    def stop(*arguments):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return pass_over(*arguments)
+
+    monkeypatch.setattr(matchbox_kernel, "pass_over", stop)
+    fit = Matchbox(tolerance=0.0).fit(example.model, example.data, progress=False)
+    assert fit.interrupted and fit.status.startswith("interrupted after 3 passes") and len(fit.elbo) == 3
