@@ -10,7 +10,7 @@ from scipy.special import expit
 import custom_inference as ci
 from custom_inference.core.method import Call
 from custom_inference.families.ratings.matchbox import Matchbox, factor_moments
-from ppl_models import BilinearPMF, DataError, MethodError, PriorError, ratings
+from ppl_models import PMF, BilinearPMF, ChoicePMF, DataError, MethodError, PriorError, ratings
 from ppl_models.distributions import Flat
 from tests.support.cases import problem_of
 
@@ -237,3 +237,12 @@ def test_ctrl_c_keeps_the_passes_and_says_so(monkeypatch):
     monkeypatch.setattr(matchbox_kernel, "pass_over", stop)
     fit = Matchbox(tolerance=0.0).fit(example.model, example.data, progress=False)
     assert fit.interrupted and fit.status.startswith("interrupted after 3 passes") and len(fit.elbo) == 3
+
+
+@pytest.mark.parametrize("kind", [PMF, BilinearPMF, ChoicePMF])
+def test_what_predictions_do_not_take_is_refused_by_name(kind):
+    example = kind.example()
+    fit = ci.fit(example.model, example.data, progress=False)
+    said = f"argument of predict of {kind.__name__} 'item_covariates'.*valid: .*positions.*user_covariates"
+    with pytest.raises(MethodError, match=said):
+        fit.predict(([0], [0]), item_covariates=[[1.0]])
