@@ -118,7 +118,7 @@ def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
         expected = "expected a Pyro distribution such as pyro.distributions.Beta(1., 9.)"
         raise ModelError(f"prior of '{site}' is {a_value_of(type(prior))}, {expected}")
     element = element_of(prior)
-    if isinstance(element_of(element.proposal) if isinstance(element, Flat) else element, dist.ImproperUniform):
+    if type(element_of(getattr(element, "proposal", element))) is dist.ImproperUniform:
         expected = "expected ppl_models.distributions.Flat of a distribution with this support, which draws come from"
         raise ModelError(f"prior of '{site}' is ImproperUniform, which programs cannot draw from; {expected}")
     event, found = tuple(prior.event_shape), tuple(prior.batch_shape)
