@@ -28,7 +28,7 @@ from custom_inference.core.method import Call, Method, refusal
 from custom_inference.core.programs.reference import count_configurations
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_between, require_whole
 from custom_inference.core.states import Params
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.svi.guides.scaled import InUnitsOf
@@ -123,6 +123,8 @@ class NUTS(Method):
     def __post_init__(self) -> None:
         for name, least in {"num_samples": 1, "warmup": 0, "chains": 1, "max_tree_depth": 1}.items():
             require_whole(name, getattr(self, name), least)
+        require_between("target_accept", self.target_accept, "(0, 1)")
+        require_between("jitter", self.jitter, "[0, inf)")
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """Ctrl-C returns the draws of the chains that are done; of the first chain those until then."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,7 +73,8 @@ class Fit(Result):
         are ratings of further users and items, ``user_covariates=`` covariates of further users, with or without
         ratings; ``uncertainty=True`` adds standard deviations and intervals.
 
-        Raises MethodError for models without responses; DataError for labels that the data do not have.
+        Raises MethodError for models without responses, and for what is asked with names that the model's predictions
+        do not have; DataError for labels that the data do not have.
         """
         family = family_of(self.model)
         predict = family.predict
@@ -81,6 +83,10 @@ class Fit(Result):
                 raise MethodError(f"names=True: {type(self.model).__name__} predicts no classes that have names")
             if mask is not None:
                 raise MethodError(f"a mask beside what is asked of {type(self.model).__name__}; ask for fewer")
+            taken = [*inspect.signature(predict).parameters][2:]  # after the fit and x
+            for name in given:
+                if name not in taken:
+                    raise MethodError(unknown_name(f"argument of predict of {type(self.model).__name__}", name, taken))
             return predict(self, x, **given)
         if predict is None:
             raise MethodError(f"{type(self.model).__name__} has no response to predict; transform gives its latents")

@@ -19,7 +19,7 @@ from ppl_models.core.errors import ModelError, about, require_whole
 from ppl_models.core.model_priors import WithPriors
 from ppl_models.core.priors import describe_prior, support_of
 from ppl_models.core.running import as_given, rows_of
-from ppl_models.core.unsized import UnsizedModel, sizes_lacking
+from ppl_models.core.unsized import UnsizedModel, require_settings, sizes_lacking
 from ppl_models.data.columns import check_columns, check_for_fitting, warn_of_ids
 from ppl_models.data.covariates import read_before
 from ppl_models.data.held import MatrixLike, Reading, Source, is_string
@@ -68,7 +68,8 @@ class Model(WithPriors, abc.ABC):
     Sizes that data have (features, words, users, nodes, classes) may be left out: the model then takes them from the
     data that it is fitted to, or from those of its ``for_data``, and can do nothing else before.
 
-    Raises ModelError for a size below 1, an unknown prior name, and a prior whose shape or support is not its site's.
+    Raises ModelError for a setting that is unknown or lacking, a size below 1, an unknown prior name, and a prior whose
+    shape or support is not its site's.
     """
 
     #: Further fields that are whole numbers of at least 1.
@@ -95,16 +96,22 @@ class Model(WithPriors, abc.ABC):
             named = not line[1:2].islower() or line.startswith(_PEOPLE)
             cls.summary = line if named else line[:1].lower() + line[1:]
 
-    def __new__(cls, **settings: Any) -> Self:
+    def __new__(cls, *unnamed: Any, **settings: Any) -> Self:
         if not all(map(is_string, cls.axes.values())):
             expected = "the name of a field for each axis, as in {'component': 'num_components'}"
             raise ModelError(f"axes = {dict(cls.axes)} of {cls.__name__}; expected {expected}")
-        lacking = sizes_lacking(cls, settings) if settings else ()  # copies are made of nothing, and filled then
-        if lacking:
+        lacking = sizes_lacking(cls, settings) if settings else ()
+        if not lacking:
+            require_settings(cls, unnamed, settings)
+        else:
             sizes = (*cls.axes.values(), *cls.whole_fields)
             require_whole({name: settings[name] for name in sizes if settings.get(name) is not None})
         made: Any = UnsizedModel(cls, settings, lacking) if lacking else super().__new__(cls)
         return made
+
+    def __reduce__(self) -> Any:
+        """Copies are made of no settings, which ``__new__`` would refuse, and filled then."""
+        return object.__new__, (type(self),), dict(vars(self))
 
     def __post_init__(self) -> None:
         require_whole({name: getattr(self, name) for name in (*self.axes.values(), *self.whole_fields)})

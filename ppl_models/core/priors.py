@@ -112,10 +112,15 @@ def is_bounded(prior: Any) -> bool:
 
 
 def require_prior(site: str, prior: Any, shape: tuple[int, ...]) -> None:
-    """Raises ModelError for what is no distribution of one element of the site, nor broadcasts to its shape."""
+    """Raises ModelError for what is no distribution of one element of the site, cannot be drawn from, or does not
+    broadcast to its shape."""
     if not (is_law(prior) and hasattr(prior, "to_event")):
         expected = "expected a Pyro distribution such as pyro.distributions.Beta(1., 9.)"
         raise ModelError(f"prior of '{site}' is {a_value_of(type(prior))}, {expected}")
+    element = element_of(prior)
+    if type(element_of(getattr(element, "proposal", element))) is dist.ImproperUniform:
+        expected = "expected ppl_models.distributions.Flat of a distribution with this support, which draws come from"
+        raise ModelError(f"prior of '{site}' is ImproperUniform, which programs cannot draw from; {expected}")
     event, found = tuple(prior.event_shape), tuple(prior.batch_shape)
     if isinstance(prior, torch.distributions.Dirichlet) and not bool((prior.concentration > 0).all()):
         worst = float(prior.concentration.min())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, cast
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.doors import needs_no_number, read_for
-from ppl_models.core.errors import DataError, ModelError
+from ppl_models.core.errors import DataError, ModelError, unknown_name
 from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.covariates import read_before
 from ppl_models.data.held import Source
@@ -99,6 +100,25 @@ def sizes_lacking(kind: ModelType, settings: Mapping[str, Any]) -> tuple[str, ..
     of_data = set(kind.axes.values()) - (set() if component in needed and needs_no_number(kind) else {component})
     sizes = all(name in of_data or (name.startswith("num_") and name not in kind.axes.values()) for name in needed)
     return tuple(needed) if sizes else ()
+
+
+def require_settings(kind: ModelType, unnamed: tuple[Any, ...], settings: Mapping[str, Any]) -> None:
+    """Raise ModelError where a class of models is called with settings that it does not have, or without some that it
+    needs."""
+    _, *known = inspect.signature(kind.__init__).parameters.values()
+    if any(one.kind is one.VAR_KEYWORD for one in known):
+        return
+    needed = [one.name for one in known if one.default is one.empty]
+    lacking = [name for name in needed if name not in settings]
+    call = f"{kind.__name__}({', '.join(f'{name}=...' for name in needed)})"
+    if unnamed and all(one.kind is one.KEYWORD_ONLY for one in known):
+        raise ModelError(f"{kind.__name__}({', '.join(map(repr, unnamed))}): settings have names; expected {call}")
+    for name in settings:
+        if name not in [one.name for one in known]:
+            raise ModelError(unknown_name(f"setting of {kind.__name__}", name, [one.name for one in known]))
+    if lacking and not unnamed:
+        found = f"{kind.__name__} without {', '.join(lacking)}"
+        raise ModelError(f"{found}; expected {call}, or {kind.__name__}.for_data(x, ...), of the sizes of the data x")
 
 
 def with_sizes(model: ModelType, data: Source | RowBlocks, others: Mapping[str, Any]) -> Any:

@@ -26,8 +26,11 @@ from custom_inference import (
     VariationalEM,
 )
 from custom_inference.core.progress import Progress
+from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence
 from custom_inference.families.noca.exact import NocaExact
 from custom_inference.families.noca.propose import NocaProposals
+from custom_inference.families.ratings.gradient import RatingsSGD
+from custom_inference.families.ratings.matchbox import Matchbox
 from ppl_models import LDA, MODELS
 from ppl_models.core.priors import support_of
 from tests.support.fuzz import SCALE
@@ -46,6 +49,9 @@ METHODS: dict[str, tuple[Any, str]] = {
     "stochastic": (StochasticMMSB(steps=12), "mmsb"),
     "tempered": (TemperedEM(max_iterations=8, informed=False), "plsa"),
     "exact": (Exact(), "mixture_of_bernoullis"),
+    "matchbox": (Matchbox(passes=6, tolerance=0.0), "bilinear_pmf"),
+    "ratings, sgd": (RatingsSGD(passes=4), "pmf"),
+    "contrastive divergence": (ContrastiveDivergence(max_iterations=4, ascent=False), "rbm"),
 }
 #: Lines that put a result together after the last iteration: who interrupts there gets the interrupt.
 FINISHING = ("_result", "__post_init__", "evaluate", "_bound_name")

@@ -19,6 +19,7 @@ from ppl_models import LDA, DataError, MixtureOfPoissons, ModelError
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from ppl_models.core.supports import lies_within
+from ppl_models.distributions import Flat
 
 quiet: dict[str, Any] = {"progress": False}
 X = (torch.rand(12, 3, generator=torch.Generator().manual_seed(0)) < 0.5).double()
@@ -190,6 +191,21 @@ def test_priors_that_leave_their_support_name_their_site():
     hyper = model.with_priors(a=dist.Normal(0.0, 1.0), rate=lambda a: dist.Gamma(a, 1.0))
     with pytest.raises(ModelError, match="the prior of 'rate' is no distribution at a = 0"):
         ci.fit(hyper, np.ones((5, 3)) + np.eye(5, 3), **quiet)
+
+
+def test_priors_that_cannot_be_drawn_from_are_refused_and_flat_ones_with_a_proposal_fit():
+    model = MixtureOfPoissons(num_components=2, num_features=3)
+    improper = dist.ImproperUniform(constraints.positive, (), ())
+    of_function = {"level": dist.Normal(0.0, 1.0), "rate": lambda level: improper}
+    for prior in (improper, improper.expand([3]).to_event(1), Flat(improper)):
+        with pytest.raises(
+            ModelError, match=r"'rate' is ImproperUniform, .*; expected ppl_models\.distributions\.Flat"
+        ):
+            model.with_priors(rate=prior)
+    with pytest.raises(ModelError, match="'rate' is ImproperUniform"):
+        model.with_priors(**of_function)
+    flat = model.with_priors(rate=Flat(dist.Gamma(1.0, 1.0)))
+    assert torch.isfinite(ci.fit(flat, np.ones((5, 3)) + np.eye(5, 3), **quiet).elbo).all()
 
 
 class OwnLDA(LDA):

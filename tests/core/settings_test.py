@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 
 import custom_inference as ci
+from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence, ParallelTempering
+from custom_inference.families.helmholtz.learning import WakeSleep
+from custom_inference.families.labels.experts import TwoStage
 from custom_inference.families.memberships.stochastic import StochasticMMSB
 from custom_inference.families.ratings.gradient import RatingsSGD
 from custom_inference.families.ratings.matchbox import Matchbox
 from custom_inference.families.ratings.vb import RatingsVB
+from custom_inference.families.responses.constrained import PredictionConstrained
+from custom_inference.families.topics.tempered import TemperedEM
 from ppl_models import LDA, NOCA, PMF, MethodError, ModelError
 
 #: A maker and names of its settings that are numbers.
@@ -20,6 +25,13 @@ NUMBERS = [
     (ci.VariationalEM, ("max_iterations", "tolerance")),
     (ci.SVI, ("learning_rate", "steps")),
     (ci.Search, ("temperature", "restarts")),
+    (TemperedEM, ("held_out", "eta", "patience", "max_iterations", "tolerance")),
+    (ContrastiveDivergence, ("batch_size", "learning_rate", "momentum", "weight_decay", "averaging", "validation")),
+    (ParallelTempering, ("chains", "temperatures", "restarts")),
+    (ci.NUTS, ("num_samples", "target_accept", "jitter")),
+    (TwoStage, ("alpha", "max_iterations", "tolerance")),
+    (WakeSleep, ("steps", "particles", "learning_rate")),
+    (PredictionConstrained, ("sweeps", "weight")),
     (Matchbox, ("passes", "tolerance")),
     (RatingsSGD, ("passes", "learning_rate", "decay", "regularisation")),
     (RatingsVB, ("sweeps", "tolerance")),

@@ -83,10 +83,24 @@ def test_what_needs_sizes_says_so(use):
 
 
 @pytest.mark.quick
-def test_what_lacks_something_else_is_refused_as_before():
-    for settings in ({"num_features": 4}, {"num_components": 2, "num_feature": 4}):
-        with pytest.raises(TypeError):
-            NOCA(**settings)
+def test_settings_that_are_lacking_unknown_or_unnamed_are_refused_by_name():
+    expected = r"expected NOCA\(num_components=\.\.\., num_features=\.\.\.\), or NOCA\.for_data\(x, \.\.\.\)"
+    with pytest.raises(ModelError, match=f"^NOCA without num_components; {expected}"):
+        NOCA(num_features=4)
+    with pytest.raises(
+        ModelError, match=r"unknown setting of NOCA 'num_componets' \(did you mean 'num_components'\?\)"
+    ):
+        NOCA(num_componets=3, num_features=4)
+    for kind in MODELS.values():
+        with pytest.raises(ModelError, match=f"unknown setting of {kind.__name__} 'magic'; valid: "):
+            kind(**kind.example().model.settings(), magic=3)
+        with pytest.raises(
+            ModelError, match=rf"^{kind.__name__}\(3\): settings have names; expected {kind.__name__}\("
+        ):
+            kind(3)
+        if kind is not MODELS["helmholtz_machine"]:  # whose sizes all have defaults
+            with pytest.raises(ModelError, match=rf"^{kind.__name__} without .*{kind.__name__}\.for_data\(x"):
+                kind()
 
 
 def test_copies_stay_what_they_are():

@@ -207,6 +207,20 @@ def test_direction_is_checked():
     assert graph(x).directed
 
 
+@pytest.mark.parametrize("held", [np.array, scipy.sparse.csr_matrix, lambda x: torch.tensor(x).to_sparse()])
+def test_a_triangle_of_an_undirected_graph_is_refused_with_what_to_do(held):
+    triangle = np.eye(6, k=1) + np.eye(6, k=3)
+    said = r"expected a symmetric matrix, such as x \+ x.T of this triangle, a list of its edges as pairs of nodes, or"
+    for x in (triangle, np.ascontiguousarray(triangle.T)):
+        with pytest.raises(DataError, match=said):
+            as_graph(held(x), directed=False)
+    both = triangle + triangle.T
+    for data in (as_graph(held(both), directed=False), as_graph(np.argwhere(triangle), directed=False)):
+        assert np.array_equal(data.x.to_dense().numpy(), both)
+    with pytest.raises(DataError, match="expected a symmetric matrix, or a model with directed=True"):
+        as_graph(held(triangle + np.tril(2 * np.ones((6, 6)), -1)), directed=False, kind="counts")
+
+
 def test_self_loops():
     x = UNDIRECTED + np.diag([0, 1, 0, 0])
     with pytest.warns(DataWarning, match="1 self loops were left out .the first: at 1"):

@@ -15,7 +15,7 @@ from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_between, require_positive, require_whole
 from custom_inference.families.boltzmann.common import require_machine
 from custom_inference.families.boltzmann.training import Training
 from ppl_models import Data, MethodError, Model
@@ -69,23 +69,23 @@ class ContrastiveDivergence(Method):
     kind: ClassVar[str] = "cd"
     chains: ClassVar[int] = 0
     temperatures: ClassVar[int] = 1
+    #: Settings of the kind that are whole numbers.
+    whole: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        whole = {"max_iterations": self.max_iterations or 1, "sweeps": self.sweeps, "batch_size": self.batch_size}
-        whole |= {"patience": self.patience, "restarts": self.restarts or 1}
-        for name, value in whole.items():
-            require_whole(name, value, 1)
+        names = ["sweeps", "batch_size", "patience", *self.whole]
+        for name in names + [one for one in ("max_iterations", "restarts") if getattr(self, one) is not None]:
+            require_whole(name, getattr(self, name))
         if self.ascent not in (None, True, False):
             raise MethodError(f"ascent = {self.ascent!r}, expected True, False or None")
         if self.optimizer not in (None, *_OPTIMIZERS):
             raise MethodError(unknown_name("optimizer", self.optimizer, _OPTIMIZERS))
-        shares = {"momentum": self.momentum or 0.0, "averaging": self.averaging, "validation": self.validation}
-        for name, value in shares.items():
-            if not 0 <= value < 1:
-                raise MethodError(f"{name} = {value}, expected at least 0 and below 1")
-        if (self.learning_rate is not None and not self.learning_rate > 0) or not (self.weight_decay or 0.0) >= 0:
-            found = f"learning_rate = {self.learning_rate}, weight_decay = {self.weight_decay}"
-            raise MethodError(f"{found}; expected a positive one, and one of at least 0")
+        for name in ("averaging", "validation", *(["momentum"] if self.momentum is not None else [])):
+            require_between(name, getattr(self, name), "[0, 1)")
+        if self.learning_rate is not None:
+            require_positive("learning_rate", self.learning_rate)
+        if self.weight_decay is not None:
+            require_between("weight_decay", self.weight_decay, "[0, inf)")
 
     @property
     def name(self) -> str:
@@ -147,6 +147,7 @@ class PersistentCD(ContrastiveDivergence):
     chains: int = 100  # pyright: ignore[reportIncompatibleVariableOverride]
 
     kind: ClassVar[str] = "pcd"
+    whole: ClassVar[tuple[str, ...]] = ("chains",)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,3 +161,4 @@ class ParallelTempering(PersistentCD):
     temperatures: int = 10  # pyright: ignore[reportIncompatibleVariableOverride]
 
     kind: ClassVar[str] = "pt"
+    whole: ClassVar[tuple[str, ...]] = ("chains", "temperatures")

@@ -31,7 +31,7 @@ from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posterior_bounds import evaluate_posterior
 from custom_inference.core.progress import Progress
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_positive, require_whole
 from custom_inference.families.helmholtz.exact import ExactBelief
 from custom_inference.families.helmholtz.recognition import Recognition, fantasies, log_generative
 from custom_inference.families.helmholtz.search import random_start
@@ -69,8 +69,7 @@ class RecognitionMethod(Method):
         for name in ("steps", "batch_size"):
             require_whole(name, getattr(self, name), 1)
         require_whole("particles", self.particles, self.least_particles)
-        if not self.learning_rate > 0:
-            raise MethodError(f"learning_rate = {self.learning_rate}, expected a positive number")
+        require_positive("learning_rate", self.learning_rate)
         if self.optimizer not in ("adam", "sgd"):
             raise MethodError(f"optimizer = {self.optimizer!r}, expected 'adam' or 'sgd'")
 

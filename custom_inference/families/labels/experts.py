@@ -25,6 +25,7 @@ from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.posteriors import KnownPosterior
 from custom_inference.core.registry import engines_of
+from custom_inference.core.settings import require_between, require_positive, require_whole
 from custom_inference.em.method import VariationalEM
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.labels.regression import SITES, CovariateDocumentRows, maximise_weights, start_as_lda
@@ -121,6 +122,11 @@ class TwoStage(Method):
     alpha: float = START_ALPHA
     max_iterations: int = 100
     tolerance: float = 1e-7
+
+    def __post_init__(self) -> None:
+        require_positive("alpha", self.alpha)
+        require_whole("max_iterations", self.max_iterations)
+        require_between("tolerance", self.tolerance, "[0, inf)")
 
     def check(self, model: MultinomialRegressionLDA) -> None:
         """Raises MethodError for other models, and for priors that exact EM does not take."""

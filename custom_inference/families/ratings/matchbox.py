@@ -51,6 +51,8 @@ from ppl_models.core.likelihood import hermite
 Array = NDArray[np.float64]
 #: Spread of the means at the start, of that of the prior: at 0 nothing tells one component from another.
 _SPREAD = 0.1
+#: What is said of how the passes ended.
+_HOW = {Ended.CONVERGED: "settled", Ended.LIMIT: "ran all passes", Ended.INTERRUPTED: "interrupted"}
 
 
 class _Weights(NamedTuple):
@@ -145,7 +147,7 @@ class Matchbox(Method):
         nudges = _nudges(users, items, start, call.seed)
         for side, nudge in zip((users, items), nudges, strict=True):
             side.shift[:] += nudge
-        trace = self._passes(rows, users, items, nudges, call)
+        trace, ended = self._passes(rows, users, items, nudges, call)
         like, found = rows.like, {}
         sizes = (model.num_user_covariates, model.num_item_covariates)
         for name, side, count in zip(("user", "item"), (users, items), sizes, strict=True):
@@ -155,8 +157,6 @@ class Matchbox(Method):
                 found[site] = GaussianPosterior(mean[part], torch.diag_embed(variance[part]))
         posterior = found.pop("user")
         posteriors = {site: found[site] for site in model.shapes}
-        settled = len(trace) < self.passes
-        ended = "settled" if settled else "ran all passes"
         return Fit(
             model=model,
             params={site: one.mean for site, one in posteriors.items()},
@@ -164,8 +164,8 @@ class Matchbox(Method):
             bound_name="matchbox",
             objective="estimate",
             prior_term=0.0,
-            status=f"{ended} after {len(trace)} passes; mean log p(click | others) {trace[-1] / len(rows.x):.4f}",
-            ended=Ended.CONVERGED if settled else Ended.LIMIT,
+            status=f"{_HOW[ended]} after {len(trace)} passes; mean log p(click | others) {trace[-1] / len(rows.x):.4f}",
+            ended=ended,
             method=self,
             data=data,
             seed=call.seed,
@@ -175,7 +175,7 @@ class Matchbox(Method):
 
     def _passes(
         self, rows: Observations, users: _Weights, items: _Weights, nudges: tuple[Array, Array], call: Call
-    ) -> list[float]:
+    ) -> tuple[list[float], Ended]:
         from custom_inference.families.ratings.matchbox_kernel import pass_over  # compiles when first used
 
         user, item, sign = (
@@ -199,11 +199,12 @@ class Matchbox(Method):
                         for side, nudge in zip((users, items), nudges, strict=True):
                             side.shift[:] -= nudge
                     if step > 1 and np.abs(log_chance - before).mean() < self.tolerance:
-                        break
+                        return trace, Ended.CONVERGED
             except KeyboardInterrupt:
                 if not trace:
                     raise
-        return trace
+                return trace, Ended.INTERRUPTED
+        return trace, Ended.LIMIT
 
 
 def _nudges(users: _Weights, items: _Weights, start: Mapping[str, Tensor] | None, seed: int) -> tuple[Array, Array]:

@@ -28,8 +28,9 @@ class Settings:
 
     noise_shape, noise_rate: Gamma prior of tau. unit_shape: g, h ~ Gamma(unit_shape, unit_shape); None: all are 1.
     rank: how many principal coordinates of each block of features are used. ridge_after: sweeps until their ridges are
-    learned: earlier, rows say little and ridges would grow until features are off. centre: mean and precision of the
-    Normal prior of the overall mean, which chains draw; None: it is held.
+    learned: earlier, rows say little and ridges would grow until features are off. noise_after: sweeps until g and h
+    are learned: before there are factors, what these are to explain is taken for noise of some rows. centre: mean and
+    precision of the Normal prior of the overall mean, which chains draw; None: it is held.
     """
 
     user: PriorSettings = field(default_factory=PriorSettings)
@@ -39,6 +40,7 @@ class Settings:
     unit_shape: float | None = 20.0
     rank: int = 50
     ridge_after: int = 15
+    noise_after: int = 0
     centre: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ The posterior does not tell rotations of factors apart: draws are turned so that
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -112,16 +113,19 @@ class RatingsProblem:
         bins = {site: at[site] / unit for site in ("bin_bias", "item_bin_bias", "user_bin_bias") if site in at}
         return _variational.Start(rows, gain, mean, np.linalg.inv(covariance), scale, bins)
 
-    def fits(self, seeds: Sequence[int], **settings: Any) -> list[_variational.RatingFactors]:
+    def fits(
+        self, seeds: Sequence[int], *, sweeps: int, noise_after: Sequence[int] = (0,), **settings: Any
+    ) -> list[_variational.RatingFactors]:
         """Variational fits from starts of these seeds, which share the columns of their features; after Ctrl-C those
-        that there are, the last one marked."""
-        found, features = [], self.features
-        for seed in seeds:
+        that there are, the last one marked. From each start there is one for every ``noise_after``, of twice the sweeps
+        where it is not 0, and that of the greatest bound is kept."""
+        found, features, told = [], self.features, settings_of(self.model, self.rank)
+        for place, (seed, held) in enumerate(itertools.product(seeds, noise_after)):
             try:
                 at = _variational.variational(
-                    self.ratings, self.model.num_components, settings=settings_of(self.model, self.rank), seed=seed,
-                    outcomes=self.outcomes(), drift=self.drift(), single=self.data.x.dtype == torch.float32, **features,
-                    **settings,
+                    self.ratings, self.model.num_components, settings=replace(told, noise_after=held), seed=seed,
+                    outcomes=self.outcomes(), drift=self.drift(), single=self.data.x.dtype == torch.float32,
+                    sweeps=2 * sweeps if held else sweeps, **features, **settings,
                 )  # fmt: skip
             except KeyboardInterrupt:
                 if not found:
@@ -129,8 +133,12 @@ class RatingsProblem:
                 found[-1].interrupted = True
                 break
             features = {f"{side}_features": getattr(at, side).design or () for side in SIDES}
-            found.append(at)
+            if place % len(noise_after) == 0:
+                found.append(at)
+            elif at.bounds[-1] > found[-1].bounds[-1]:
+                found[-1] = at
             if at.interrupted:
+                found[-1].interrupted = True
                 break
         return found
 

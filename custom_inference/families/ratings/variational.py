@@ -5,7 +5,8 @@
 
 with (a, v) and (c, v) as in ``hyper``. q has one Gaussian with full covariance for each row, a Gamma for each of g, h
 and tau, and a normal-Wishart for the prior of each side: q(rows) q(g) q(h) q(tau) q(m, beta, L). A sweep takes each at
-its best given the others, so the bound cannot fall (the ridge of features is one of a grid, by the bound).
+its best given the others, so the bound cannot fall (the ridge of features is one of a grid, by the bound; g and h
+may be held at 1 at first).
 """
 
 from __future__ import annotations
@@ -133,12 +134,13 @@ def sweep(at: RatingFactors, pool: Pool) -> float:
     """Users, their prior, items, their prior, tau: in place; returns the bound, which ``bounds`` has too."""
     if at.drift is not None and at.bounds:  # rows of the start say nothing
         at.drift.update(at)
+    unit_shape = at.settings.unit_shape if len(at.bounds) >= at.settings.noise_after else None
     for side, other in ((at.user, at.item), (at.item, at.user)):
         if at.outcomes is not None:
             at.outcomes.refresh(at)
         axis = "user" if side is at.user else "item"
         beside = None if at.drift is None else at.drift.beside(axis, other.gain, len(side.mean))
-        side.update(other, at.tau, at.settings.unit_shape, pool, beside)
+        side.update(other, at.tau, unit_shape, pool, beside)
         side.set_prior(side.prior_given_rows(learn=len(at.bounds) >= at.settings.ridge_after))
     if at.outcomes is None:
         at.tau_rate = at.settings.noise_rate + 0.5 * squared_error(at)
@@ -199,7 +201,8 @@ def variational(
             sweep(at, pool)
             if watch is not None:
                 watch(at)
-            if len(at.bounds) > 1 and at.bounds[-1] - at.bounds[-2] < tolerance * ratings.num_ratings:
+            learning = len(at.bounds) > max(1, at.settings.noise_after)
+            if learning and at.bounds[-1] - at.bounds[-2] < tolerance * ratings.num_ratings:
                 break
     except KeyboardInterrupt:
         if not at.bounds:

@@ -30,6 +30,8 @@ from ppl_models import PMF, Data, MethodError, Model
 
 #: Draws are kept up to so many entries.
 _ENTRIES = 2**25
+#: So many ratings are few: noise of some users and items may explain them as well as factors do.
+_FEW = 20_000
 
 
 def require_ratings(method: str, model: Model) -> PMF:
@@ -55,7 +57,9 @@ class RatingsVB(Method):
         than any one, and everything else is that of the fit with the greatest bound. Not with ``init``, which gives the
         items and the priors of the one start.
     sweeps: of each at most so many over all users and items. tolerance: a sweep that raises the bound by less a rating
-        ends.
+        ends. Each start of at most 20,000 ratings, unless from ``init``, is fitted twice: as of more ratings, and with
+        twice the sweeps, in the first third of which all users and items have equal noise, which may else explain what
+        factors have not yet come to. The fit with the greater bound is kept.
     draws: of the posterior, of all sites, for predictions and their spread; fewer where memory is short.
     rank: of covariates the principal coordinates that are used. threads: of the sweeps; by default as many as torch
         uses. The result does not depend on it.
@@ -101,9 +105,11 @@ class RatingsVB(Method):
         start = call.start(model)
         number = self.restarts - 1 if start is None else 0  # starts are alike where they are given
         seeds = [call.seed, *np.random.SeedSequence([call.seed]).generate_state(number).tolist()]
-        with Progress(self.restarts * self.sweeps, self.name, enabled=call.progress) as bar:
+        few = model.noise_shape is not None and problem.ratings.num_ratings <= _FEW and start is None
+        with Progress(self.restarts * self.sweeps * (3 if few else 1), self.name, enabled=call.progress) as bar:
             settings: dict[str, Any] = {
                 "sweeps": self.sweeps,
+                "noise_after": (0, 2 * self.sweeps // 3) if few else (0,),
                 "tolerance": self.tolerance,
                 "threads": self.threads or HeldLibraries.count_threads(),
             }
@@ -151,7 +157,7 @@ class RatingsVB(Method):
         ended, how = Ended.LIMIT, "stopped at the limit"
         if any(one.interrupted for one in starts):
             ended, how = Ended.INTERRUPTED, "interrupted: the best state so far,"
-        elif len(best.bounds) < self.sweeps:
+        elif len(best.bounds) < (2 if best.settings.noise_after else 1) * self.sweeps:
             ended, how = Ended.CONVERGED, "converged"
         gain = (best.bounds[-1] - best.bounds[-2]) / best.ratings.num_ratings if len(best.bounds) > 1 else float("nan")
         many = f"the best of {len(starts)} starts, all of which predict; " if len(starts) > 1 else ""

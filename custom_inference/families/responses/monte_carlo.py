@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.method import Call
 from custom_inference.core.progress import Progress
@@ -64,7 +65,7 @@ class MonteCarloEM(CollapsedGibbs):
         Normal.of(model, "response_weight", model.shapes["response_weight"], like)
 
     def _fit(self, model: Any, data: Data, call: Call) -> Fit:
-        """Ctrl-C in a round ends them there."""
+        """Ctrl-C in a round ends them there; topics are drawn all the same, and a second one ends that."""
         start, here = call.start(model), data.to(device="cpu")
         sampler = self.sampler(model)
         if start is None and self.search:
@@ -72,7 +73,7 @@ class MonteCarloEM(CollapsedGibbs):
         given = {} if start is None else {site: value.double().cpu() for site, value in start.items()}
         held = model.with_priors(**_initial_weights(model, here, given))
         chain: Any = sampler.chain(held, here, call.seed, given if "topic" in given else None)
-        weights, done = self._run_rounds(model, chain, call.progress)
+        weights, done, interrupted = self._run_rounds(model, chain, call.progress)
         topic = chain.means()["topic"]
         fit = super()._fit(model.with_priors(**weights), data, replace(call, init={"topic": topic, **weights}))
         fit.model = fit.model.with_priors(**{site: model.priors[site] for site in weights})
@@ -80,13 +81,16 @@ class MonteCarloEM(CollapsedGibbs):
             fit.params[site] = value.to(fit.params[site])
             if fit.draws is not None and site in fit.draws:
                 fit.draws[site] = value.to(fit.draws[site]).expand_as(fit.draws[site]).clone()
-        fit.status = f"weights by {done} rounds of Monte Carlo EM, {self.draws} sweeps each; then {fit.status}"
+        rounds = f"weights by {done} rounds of Monte Carlo EM, {self.draws} sweeps each"
+        fit.status = f"{'interrupted: ' if interrupted else ''}{rounds}; then {fit.status}"
+        fit.ended = Ended.INTERRUPTED if interrupted else fit.ended
         return fit
 
-    def _run_rounds(self, model: SupervisedLDA, chain: SupervisedChain, progress: bool) -> tuple[Params, int]:
-        """Run the rounds; return the weights (and scale), averaged over the last half of them, and how many there
-        were."""
+    def _run_rounds(self, model: SupervisedLDA, chain: SupervisedChain, progress: bool) -> tuple[Params, int, bool]:
+        """Run the rounds; return the weights (and scale), averaged over the last half of them, how many there
+        were, and whether Ctrl-C ended them."""
         found: list[Params] = []
+        interrupted = False
         with Progress(self.rounds, self.name, enabled=progress) as bar, torch.no_grad():
             try:
                 for _ in range(self.rounds):
@@ -99,8 +103,9 @@ class MonteCarloEM(CollapsedGibbs):
             except KeyboardInterrupt:
                 if not found:
                     raise
+                interrupted = True
         last = found[len(found) // 2 :]
-        return {site: torch.stack([one[site] for one in last]).mean(0) for site in last[0]}, len(found)
+        return {site: torch.stack([one[site] for one in last]).mean(0) for site in last[0]}, len(found), interrupted
 
 
 def m_step(model: Any, chain: SupervisedChain, means: list[Tensor]) -> Params:

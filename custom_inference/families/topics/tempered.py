@@ -30,6 +30,7 @@ from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.method import Call, Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of, proposals_for
+from custom_inference.core.settings import require_between, require_whole
 from custom_inference.em.any_prior import complete_state, describe_priors, for_starts, with_any_prior
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.map import LdaMap
@@ -62,10 +63,10 @@ class TemperedEM(Method):
 
     def __post_init__(self) -> None:
         for name in ("held_out", "eta"):
-            if not 0 < getattr(self, name) < 1:
-                raise MethodError(f"{name} = {getattr(self, name)}, expected in (0, 1)")
-        if self.patience < 1 or self.max_iterations < 1 or self.tolerance < 0:
-            raise MethodError("patience and max_iterations must be at least 1 and tolerance not negative")
+            require_between(name, getattr(self, name), "(0, 1)")
+        require_whole("patience", self.patience)
+        require_whole("max_iterations", self.max_iterations)
+        require_between("tolerance", self.tolerance, "[0, inf)")
 
     @property
     def name(self) -> str:

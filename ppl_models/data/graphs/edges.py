@@ -154,7 +154,11 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
         shown = _without_hidden(replace(edges, directed=False))
         problem = _asymmetry(replace(shown, hidden=edges.hidden))
         if problem is not None:
-            expected = "a symmetric matrix, or a model with directed=True"
+            triangle = (edges.row < edges.column).all() or (edges.row > edges.column).all()
+            mirrored = ""
+            if triangle and len(edges.row) and edges.directed is None:
+                mirrored = ", such as x + x.T of this triangle, a list of its edges as pairs of nodes"
+            expected = f"a symmetric matrix{mirrored}, or a model with directed=True"
             raise DataError(f"not symmetric: {problem}", axis="edge", expected=expected)
     return directed
 

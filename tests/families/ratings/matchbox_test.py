@@ -10,7 +10,7 @@ from scipy.special import expit
 import custom_inference as ci
 from custom_inference.core.method import Call
 from custom_inference.families.ratings.matchbox import Matchbox, factor_moments
-from ppl_models import BilinearPMF, DataError, MethodError, PriorError, ratings
+from ppl_models import PMF, BilinearPMF, ChoicePMF, DataError, MethodError, PriorError, ratings
 from ppl_models.distributions import Flat
 from tests.support.cases import problem_of
 
@@ -221,3 +221,28 @@ def test_intervals_of_clicks_are_within_0_and_1():
     fit = ci.fit(BilinearPMF(num_components=1), clicks, progress=False)
     low, high = fit.predict(([0, 1], [2, 3]), uncertainty=True).interval(0.9)
     assert bool(((low >= 0) & (high <= 1) & (low <= high)).all())
+
+
+def test_ctrl_c_keeps_the_passes_and_says_so(monkeypatch):
+    from custom_inference.families.ratings import matchbox_kernel
+
+    example, pass_over, calls = BilinearPMF.example(), matchbox_kernel.pass_over, []
+
+    def stop(*arguments):
+        calls.append(1)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return pass_over(*arguments)
+
+    monkeypatch.setattr(matchbox_kernel, "pass_over", stop)
+    fit = Matchbox(tolerance=0.0).fit(example.model, example.data, progress=False)
+    assert fit.interrupted and fit.status.startswith("interrupted after 3 passes") and len(fit.elbo) == 3
+
+
+@pytest.mark.parametrize("kind", [PMF, BilinearPMF, ChoicePMF])
+def test_what_predictions_do_not_take_is_refused_by_name(kind):
+    example = kind.example()
+    fit = ci.fit(example.model, example.data, progress=False)
+    said = f"argument of predict of {kind.__name__} 'item_covariates'.*valid: .*positions.*user_covariates"
+    with pytest.raises(MethodError, match=said):
+        fit.predict(([0], [0]), item_covariates=[[1.0]])

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from custom_inference.families.ratings import variational as core
+from custom_inference.families.ratings import vb
 from custom_inference.families.ratings.features import Design, implicit_feedback
 from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.incidence import ByRow, Incidence
 from custom_inference.families.ratings.sides import Pool, Settings, unpack_symmetric
+from custom_inference.families.ratings.translate import RatingsProblem
 from custom_inference.families.ratings.variational import variational
 from custom_inference.families.ratings.vb import RatingsVB
 from ppl_models import PMF
@@ -101,6 +103,50 @@ def test_the_bound_never_falls(features):
     assert np.diff(at.bounds).min() > -1e-9 * abs(at.bounds[-1])
     if features:
         assert (at.user.prior.ridges != 3).any()
+
+
+@pytest.mark.parametrize("held", [1, 4])
+def test_noise_is_equal_for_so_many_sweeps_and_the_bound_does_not_fall(held):
+    user, item, value, _ = problem()
+    gains = []
+    at = variational(
+        Incidence.of(user, item, value, 60, 40), 3, settings=Settings(noise_after=held), sweeps=30, tolerance=1e9,
+        watch=lambda at: gains.append(np.concatenate([at.user.gain, at.item.gain])),
+    )  # fmt: skip
+    assert all((gain == 1).all() for gain in gains[:held]) and (gains[held] != 1).all()
+    assert len(at.bounds) == held + 1  # equal noise alone ends no fit, whatever the tolerance
+    at = variational(Incidence.of(user, item, value, 60, 40), 3, settings=Settings(noise_after=held), sweeps=30)
+    assert np.diff(at.bounds).min() > -1e-9 * abs(at.bounds[-1])
+
+
+def test_few_ratings_keep_the_greater_bound_of_equal_noise_first_and_not(monkeypatch):
+    data = sample_ratings(60, 30, 2, density=0.4, seed=0).data
+    model, found = PMF.for_data(data, 3), {}
+    problem_of = RatingsProblem.of(model, data, 50, False)
+    for held in ((0,), (8,), (0, 8), (8, 0)):
+        found[held] = [at.bounds[-1] for at in problem_of.fits([0, 1], sweeps=12, noise_after=held)]
+    greater = [max(pair) for pair in zip(found[0,], found[8,], strict=True)]
+    assert found[0, 8] == found[8, 0] == greater
+    whole = RatingsVB(sweeps=12, tolerance=0.0).fit(model, data, progress=False)
+    assert whole.details["bounds"] == [pytest.approx(float(whole.elbo[-1]))]
+    monkeypatch.setattr(vb, "_FEW", 0)
+    many = RatingsVB(sweeps=12, tolerance=0.0).fit(model, data, progress=False)
+    assert len(many.elbo) == 12 and whole.elbo[-1] - many.elbo[-1] == pytest.approx(greater[0] - found[0,][0], abs=1e-6)
+
+
+@pytest.mark.parametrize("last", [7, 8])  # before the second fit's first sweep has ended, and after it
+def test_ctrl_c_in_the_second_fit_of_a_start_is_said(last, monkeypatch):
+    data, sweep, calls = sample_ratings(60, 30, 2, density=0.4, seed=0).data, core.sweep, []
+
+    def stop(at, pool):
+        calls.append(at)
+        if len(calls) == last:
+            raise KeyboardInterrupt
+        return sweep(at, pool)
+
+    monkeypatch.setattr(core, "sweep", stop)
+    fit = RatingsVB(sweeps=6, tolerance=0.0).fit(PMF.for_data(data, 3), data, progress=False)
+    assert fit.interrupted and len(fit.elbo) == 6
 
 
 def test_intervals_cover_and_predictions_approach_the_truth():

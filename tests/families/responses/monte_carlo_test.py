@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from scipy.special import log_expit
 
 import custom_inference as ci
+from custom_inference.families.responses import monte_carlo
 from custom_inference.families.responses.gibbs import SupervisedSampler
 from custom_inference.families.responses.monte_carlo import m_step
 from ppl_models import LDA, MethodError, SupervisedLDA
@@ -43,6 +44,24 @@ def test_without_noise_it_ends_at_the_mode_of_the_regression():
     assert model.priors["response_weight"] is fit.model.priors["response_weight"]
     assert fit.draws is not None and fit.draws["response_weight"].std() < 10  # a point in every draw
     assert bool((fit.draws["response_weight"] == fit.draws["response_weight"][:1, :1]).all())
+
+
+def test_ctrl_c_in_a_round_is_said(monkeypatch):
+    topic, x, q, rng = certain(1)
+    calls = []
+
+    def stop(*arguments):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return m_step(*arguments)
+
+    monkeypatch.setattr(monte_carlo, "m_step", stop)
+    model = SupervisedLDA(num_topics=2, vocabulary_size=4).with_priors(topic=topic)
+    settings = {"rounds": 6, "draws": 2, "num_samples": 2, "warmup": 1, "progress": False}
+    response = (rng.random(60) < q[:, 0]).astype(float)
+    fit = ci.fit(model, x, response=response, method="monte_carlo_em", **settings)
+    assert fit.interrupted and fit.status.startswith("interrupted: weights by 2 rounds")
 
 
 def test_of_real_responses_weights_and_scale_are_those_of_least_squares():
