@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields, replace
@@ -102,10 +103,15 @@ def sizes_lacking(kind: ModelType, settings: Mapping[str, Any]) -> tuple[str, ..
     return tuple(needed) if sizes else ()
 
 
+@functools.cache
+def _settings_of(kind: ModelType) -> list[inspect.Parameter]:
+    return [*inspect.signature(kind.__init__).parameters.values()][1:]
+
+
 def require_settings(kind: ModelType, unnamed: tuple[Any, ...], settings: Mapping[str, Any]) -> None:
     """Raise ModelError where a class of models is called with settings that it does not have, or without some that it
     needs."""
-    _, *known = inspect.signature(kind.__init__).parameters.values()
+    known = _settings_of(kind)
     if any(one.kind is one.VAR_KEYWORD for one in known):
         return
     needed = [one.name for one in known if one.default is one.empty]
