@@ -3,9 +3,9 @@
 Local optima are the main difficulty of these models. Each family knows how to ``propose`` a start that avoids the
 typical ones; this module runs the proposals, lets them settle, and keeps the best by its bound on all rows.
 
-Start i draws from a generator whose seed is the i-th number that the caller's generator gives, so that what it finds is
-the same in whichever thread or process and beside whichever others. They are taken in their order: where enough of the
-first agree, the rest is stopped and does not count.
+Where starts are made in threads or processes, start i draws from a generator whose seed is the i-th number that the
+caller's generator gives, so that what it finds is the same in whichever of them and beside whichever others. They are
+taken in their order: where enough of the first agree, the rest is stopped and does not count.
 
 Informed starts may agree because they are alike: what they are made from leads them all to one optimum, which need not
 be the best. So random starts compete with the best of them once it has climbed, many where rows are few: there optima
@@ -39,7 +39,7 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.core.registry import family_of, proposals_for
 from custom_inference.core.stages import Stage
 from custom_inference.core.states import move_state
-from custom_inference.core.threads import map_in_threads
+from custom_inference.core.threads import HeldLibraries, map_in_threads
 from custom_inference.em.any_prior import complete_state, for_starts
 from custom_inference.em.loop import Run, run_em
 from custom_inference.em.rows import FitRows
@@ -54,6 +54,8 @@ _RACED = 8
 _BETTER = 1e-6
 #: Starts whose scores differ by no more than this a row are said to have reached the same, if nothing else is known.
 _SAME = 1e-3
+#: So many starts are made at once at most, in threads: three may be all that there are.
+_TOGETHER = 4
 
 
 @dataclass
@@ -228,16 +230,19 @@ def _contest(
 
 def _starts(task: Task, generator: torch.Generator, bar: Progress) -> _Starts:
     """Yield the starts in order; closing the generator, or Ctrl-C, leaves no process behind."""
-    seeds, number = torch.randint(2**62, (task.restarts,), generator=generator).tolist(), task.settings.processes
+    number = task.settings.processes
+    if number is None and not task.long:
+        for attempt in range(task.restarts):
+            bar.label_start(attempt, task.restarts)
+            yield functools.partial(task.start, attempt, generator, bar)
+        return
+    seeds = torch.randint(2**62, (task.restarts,), generator=generator).tolist()
     if number is not None and min(number, task.restarts) > 1:
         yield from _from_workers(task, seeds, min(number, task.restarts), bar)
         return
-    together = task.count_together()
+    together = 1 if number is not None else min(HeldLibraries.count_threads(), _TOGETHER)
     for first in range(0, task.restarts, together):
         bar.label_start(first, task.restarts)
-        if together == 1:
-            yield functools.partial(task.start, first, torch.Generator().manual_seed(seeds[first]), bar)
-            continue
         attempts = list(enumerate(seeds))[first : first + together]
         for start in map_in_threads(lambda attempt: _start_of(task, *attempt), attempts):
             bar.advance(start.score)
@@ -245,7 +250,7 @@ def _starts(task: Task, generator: torch.Generator, bar: Progress) -> _Starts:
 
 
 def _start_of(task: Task, attempt: int, seed: int) -> Start:
-    """Make a start in another thread or process, which do not know that gradients are off."""
+    """Make a start in another process or thread, with random numbers of its own."""
     with torch.no_grad():
         return task.start(attempt, torch.Generator().manual_seed(seed))
 

@@ -15,7 +15,6 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.core.registry import family_of
 from custom_inference.core.settings import require_between, require_whole
 from custom_inference.core.states import Params, State
-from custom_inference.core.threads import HeldLibraries
 from custom_inference.em.loop import Run, run_em
 from custom_inference.em.steps import EMStep, Position
 from ppl_models import Model
@@ -24,8 +23,8 @@ from ppl_models import Model
 _FEW_ROWS = 500
 #: A start has settled where it gains less than this a row.
 _SETTLED = 1e-5
-#: Products of an iteration of a start, at least, for which starts are made in threads; so many at once at most.
-_LONG, _TOGETHER = 2**21, 4
+#: Products of an iteration of a start, at least, for which starts are made in threads.
+_LONG = 2**23
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,9 +45,10 @@ class Search:
     random: so many random starts beside the informed ones, which may all lead to the same wrong optimum; None: as many
         as the engine suggests (few rows: many), less those of ``restarts`` that are random already; none where
         ``restarts`` says how many starts there are.
-    processes: make the starts in so many processes at once; None: here, several at once where fits of the model divide
-        their work among threads and a start is long enough. Each has random numbers of its own, so that what is found
-        depends on neither. Processes pay for searches that take longer than they take to start
+    processes: make the starts in so many processes at once; None: here, in threads where fits of the model divide their
+        work among these and starts are long, one after the other from one stream of random numbers where not. In
+        threads and processes each start has random numbers of its own, so that what is found depends on the number of
+        neither. Processes pay for searches that take longer than they take to start
         (``benchmarks/results/distributed.md``).
     """
 
@@ -133,11 +133,11 @@ class Task:
             return 0
         return max(0, self.proposals.random_starts(self.model, len(self.rows)) - sum(map(self.at_random, range(made))))
 
-    def count_together(self) -> int:
-        """Return how many starts are made at once, each in a thread."""
+    @property
+    def long(self) -> bool:
+        """Whether starts take long enough to be made in threads, by fits that divide their work among these."""
         work = self.size * sum(map(math.prod, self.model.shapes.values()))
-        divided = family_of(self.model).own_threads and work >= _LONG
-        return min(HeldLibraries.count_threads(), self.restarts, _TOGETHER) if divided else 1
+        return family_of(self.model).own_threads and work >= _LONG
 
     def start(self, attempt: int, generator: torch.Generator, bar: Progress | None = None) -> Start:
         """Propose a start, run it and score it."""
