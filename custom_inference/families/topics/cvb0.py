@@ -72,6 +72,7 @@ class LdaCvb0(TopicEngine):
 
     sequential = True
     integrates_globals = True
+    hands_on_locals = True
 
     max_bytes: float | None = None
 
@@ -99,7 +100,10 @@ class LdaCvb0(TopicEngine):
         """Make one pass; the responsibilities and counts that it starts from are left as they are."""
         alpha, (start, refresh) = self.document_alpha(model, state, rows), _passes(state.counts.device)
         if warm:
-            responsibility, counts = warm["responsibility"].clone(memory_format=torch.contiguous_format), state.counts.T
+            responsibility, counts = (
+                warm["responsibility"].to(state.counts.dtype, copy=True).contiguous(),
+                state.counts.T,
+            )
         else:
             responsibility = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS)
             counts = rows.sum_shares(responsibility)

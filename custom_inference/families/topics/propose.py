@@ -73,6 +73,10 @@ class TopicProposals(Proposals):
         """Return three starts, on so many documents that they show every topic often."""
         return 3, min(num_rows, max(_SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC * model.shapes[self.site][0]))
 
+    def random_starts(self, model: Model, num_rows: int) -> int:
+        """Return none of many documents: a sampled start begins at random itself, and goes on from there."""
+        return super().random_starts(model, num_rows) if num_rows < _FEW_DOCUMENTS else 0
+
     def components(self, model: Model, state: State | Params) -> Tensor:
         """Return what two starts are compared by, (K, V)."""
         return values_of(model, state)[self.site]
@@ -80,6 +84,12 @@ class TopicProposals(Proposals):
     def same_solution(self, model: Model, first: State | Params, second: State | Params) -> bool:
         one, other = (self.components(model, state) for state in (first, second))
         return bool((match_components(one, other).similarity > self.alike).all())
+
+
+class Cvb0Proposals(TopicProposals):
+    """Starts of CVB0, whose fit goes on from the passes of the best start and ends at the same tolerance."""
+
+    tolerance = 0.01
 
 
 class CollapsedProposals(TopicProposals):

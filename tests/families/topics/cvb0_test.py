@@ -12,6 +12,7 @@ from custom_inference.families.topics import cvb0, kernels
 from custom_inference.families.topics.cvb0 import LdaCvb0, TopicCounts
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import LDA, PLSA, CapacityError, Data, MethodError, MultinomialPCA, RowBlocks
+from ppl_models.datasets import topic_corpus
 from tests.references import _collapsed, _topics
 
 pytestmark = [pytest.mark.quick, pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")]
@@ -166,13 +167,22 @@ def test_fits_find_the_topics_of_a_generated_corpus(tmp_path):
         assert one.bound_name == "cvb0"
         assert "converged" in one.status
         # The trace is not monotone by theory; a fit must end near its best all the same.
-        assert one.elbo[-1] > one.elbo.max() - 1e-3 * len(x)
+        assert one.elbo[-1] > one.elbo.max() - 1e-2 * len(x)
     assert float(fits[0].elbo[-1]) == pytest.approx(float(fits[1].elbo[-1]), abs=0.01 * len(x))
     again = VariationalEM(guide="cvb0").fit(model, x, seed=0, progress=False)
     assert torch.equal(again.params["topic"], fits[0].params["topic"])
     loaded = Fit.load(fits[0].save(tmp_path / "fit"))
     assert torch.allclose(loaded.transform(x[:5]), fits[0].transform(x[:5]))
     assert torch.equal(loaded.global_posterior["topic"].concentration, fits[0].global_posterior["topic"].concentration)
+
+
+def test_a_fit_goes_on_where_its_search_ended():
+    """With the shares of the best start, which a pass from its topics alone would have to find anew."""
+    x = topic_corpus(600, num_topics=5, vocabulary_size=80, length=40, seed=0).data
+    found = fit(LDA(num_topics=5, vocabulary_size=80).with_concentration(alpha=0.1, gamma=0.05), x, progress=False)
+    searched = found.stages[-2].objective
+    assert searched is not None and abs(float(found.elbo[0]) / 600 - searched) < 0.02
+    assert len(found.elbo) <= 4 and "at random" not in found.status  # of many documents no start is at random
 
 
 def test_its_topics_are_near_the_exact_posterior_means_of_a_toy_corpus():
