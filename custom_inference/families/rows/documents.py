@@ -112,10 +112,10 @@ class DocumentRows(Rows):
         return self._sum_cells(share, _sparse.triplets(self.counts)[0], len(self))
 
     def _sum_cells(self, share: Tensor, place: Tensor, size: int) -> Tensor:
-        """Add n_iv c_ivk up by where each stored cell belongs, (nnz,), in the precision of the counts; some cells at a
-        time, as all products take the memory of all shares."""
+        """Add n_iv c_ivk up by where each stored cell belongs, (nnz,); some cells at a time, as all products take the
+        memory of all shares."""
         count = self.counts.values()
-        found = count.new_zeros(size, share.shape[1])
+        found = count.new_zeros(size, share.shape[1], dtype=torch.promote_types(share.dtype, count.dtype))
         for part in zip(*(one.split(_CELLS) for one in (share, place, count)), strict=True):
             found.index_add_(0, part[1], part[0] * part[2].unsqueeze(-1))
         return found
