@@ -101,6 +101,9 @@ class Engine(abc.ABC, Generic[_Rows, _Iterated]):
     accelerate: ClassVar[str | None] = None
     #: Names of the locals that accelerations extrapolate beside the state.
     extrapolated: ClassVar[tuple[str, ...]] = ()
+    #: Whether searches hand on the locals of a solution with its state, in the precision that they have: an E step
+    #: without them would lose what the ones before it gained.
+    hands_on_locals: ClassVar[bool] = False
     #: Whether M steps may lower the objective: the driver takes such a step back, and again once ``tighten`` made it
     #: shorter.
     may_lower: ClassVar[bool] = False

@@ -65,6 +65,8 @@ class Fitting:
                     found = find_start(method, self.engine, model, self.rows, self.generator, self.bar)
                 self.stages = found.stages
                 at = self._begin(engine, found)
+            if found is not None:
+                found.locals = None  # the run's to keep, as long as it needs them
             settings = self._settings(engine)
             if self._stepwise:
                 self.ended = run_stepwise(engine, model, self.rows.held, at, **settings)

@@ -87,9 +87,8 @@ def run_em(
     accelerate: "squarem" or "anderson" extrapolate the iterations where that does not lower the objective (see
         ``accelerate``); None takes plain steps. There is no extrapolation during annealing.
 
-    The returned state is that of the last completed E step, so that bound, locals and state belong together. Ctrl-C
-    ends the run with its present state. Several processes run in step: rows, locals and bounds are this process's,
-    states and objectives are common to all.
+    The returned state is that of the last completed E step, whose bound and locals belong to it; Ctrl-C ends with it.
+    Several processes run in step: rows, locals and bounds are this process's, states and objectives common to all.
     """
     if max_iterations < 1:
         raise ValueError("max_iterations must be at least 1")
@@ -119,6 +118,7 @@ def run_em(
             if iteration + 1 >= max_iterations:
                 return run.stop(max_iterations, size)
             at.start, at.fallback = step.advance(taken, temperature)
+            del taken  # and the locals that it started from, before the next E step makes its own
             if watcher is not None:
                 at.acceleration = step.remember()
                 watcher(at)

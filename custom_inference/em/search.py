@@ -127,7 +127,9 @@ def find_start(
                 mates = [proposals.same_solution(plain, top.run.state, one.run.state) for one in settled]
                 same = [one for one, mate in zip(settled, mates, strict=True) if mate]
                 # Within one solution scores may differ by how well they are known.
-                best = max([top, *same], key=lambda one: one.objective).run
+                leader = max([top, *same], key=lambda one: one.objective)
+                best = leader.run
+                settled = [one if one is leader else one.without_locals() for one in settled]
                 if start.run.interrupted:
                     raise KeyboardInterrupt
                 if len(settled) >= 3 and sum(mates) >= settings.agree:
@@ -150,11 +152,12 @@ def find_start(
     drawn = [mate for number, mate in enumerate(mates) if number >= made or task.at_random(number)]
     state = move_state(climbed.state, chosen.like)
     kept = climbed.locals if chosen is rows.held else None  # else they are of other rows
+    place = chosen.like.device if proposals.engine.hands_on_locals else chosen.like
     return Found(
         state if plain is model else complete_state(engine, model, state),
         [one.score for one in settled], sum(mates), by_score, random=(len(drawn), sum(drawn)),
         interrupted=climbed.interrupted, fell=max((one.run.fell for one in settled), default=0.0),
-        locals=kept and {name: value.to(chosen.like) for name, value in kept.items()},
+        locals=kept and {name: value.to(place) for name, value in kept.items()},
         remark="" if climbed.interrupted else proposals.remark(plain, climbed.state), stages=climbed.stages,
     )  # fmt: skip
 
@@ -169,7 +172,7 @@ def _climb(task: Task, best: Run, generator: torch.Generator, bar: Progress, agr
             begin = time.perf_counter()
             # Of large data most of the remaining climb costs half in single precision; the caller finishes in its own.
             run = run_em(
-                engine, task.model, task.rows, Position((state, best.step.locals if task.carried else None)),
+                engine, task.model, task.rows, Position((state, (best.step.locals if task.carried else None) or None)),
                 max_iterations=task.settings.climb, tolerance=task.proposals.tolerance, generator=generator,
                 progress=bar, accelerate=engine.accelerate,
             )  # fmt: skip
@@ -182,7 +185,7 @@ def _climb(task: Task, best: Run, generator: torch.Generator, bar: Progress, agr
                 stages.append(Stage((*task.stages, "refinement")[1], time.perf_counter() - begin))
     except KeyboardInterrupt:
         interrupted = True
-    kept = state is run.state and bool(engine.extrapolated) and (task.alone or run is not best)
+    kept = state is run.state and task.solves_locals and (task.alone or run is not best)
     return _Climbed(state, run.step.locals if kept else None, interrupted, tuple(stages))
 
 

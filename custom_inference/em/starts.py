@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -85,6 +85,10 @@ class Start(NamedTuple):
     score: float
     objective: float
 
+    def without_locals(self) -> Start:
+        """Return the start without what takes its memory."""
+        return self._replace(run=replace(self.run, step=self.run.step._replace(locals={})))
+
 
 @dataclass(frozen=True)
 class Task:
@@ -111,9 +115,15 @@ class Task:
         return cls(proposals, model, used, settings, size, settings.restarts or restarts, **others)
 
     @property
+    def solves_locals(self) -> bool:
+        """Whether locals belong to the solution."""
+        engine = self.proposals.engine
+        return bool(engine.extrapolated) or engine.hands_on_locals
+
+    @property
     def carried(self) -> bool:
-        """Whether locals belong to the solution, and are kept with it."""
-        return self.size == len(self.rows) and bool(self.proposals.engine.extrapolated)
+        """Whether locals belong to the solution, and those of a start are of all rows and kept with it."""
+        return self.size == len(self.rows) and self.solves_locals
 
     @property
     def alone(self) -> bool:

@@ -24,6 +24,8 @@ from ppl_models.distributions.tokens import log_coefficient
 
 #: (document, word) places of a block: its (B, M, K) arrays should stay in cache.
 _BLOCK_PLACES = 2**13
+#: Stored cells whose products with shares are made at a time.
+_CELLS = 2**16
 #: Samplers draw every token, at a few million a second: no default does so for more of them than this, unless they are
 #: texts, where a word occurs a few times in a document.
 _TOKENS_DRAWN, _TOKENS_A_CELL = 200_000, 16
@@ -103,13 +105,20 @@ class DocumentRows(Rows):
 
     def sum_shares(self, share: Tensor) -> Tensor:
         """Compute sum_i n_iv c_ivk, (V, K), of shares of the tokens of every stored cell, (nnz, K)."""
-        found = share.new_zeros(self.counts.shape[1], share.shape[1])
-        return found.index_add_(0, self.counts.col_indices(), share * self.counts.values().unsqueeze(-1))
+        return self._sum_cells(share, self.counts.col_indices(), self.counts.shape[1])
 
     def sum_by_document(self, share: Tensor) -> Tensor:
         """Compute sum_v n_iv c_ivk, (N, K), of shares of the tokens of every stored cell, (nnz, K)."""
-        row, _, count = _sparse.triplets(self.counts)
-        return share.new_zeros(len(self), share.shape[1]).index_add_(0, row, share * count.unsqueeze(-1))
+        return self._sum_cells(share, _sparse.triplets(self.counts)[0], len(self))
+
+    def _sum_cells(self, share: Tensor, place: Tensor, size: int) -> Tensor:
+        """Add n_iv c_ivk up by where each stored cell belongs, (nnz,); some cells at a time, as all products take the
+        memory of all shares."""
+        count = self.counts.values()
+        found = count.new_zeros(size, share.shape[1], dtype=torch.promote_types(share.dtype, count.dtype))
+        for part in zip(*(one.split(_CELLS) for one in (share, place, count)), strict=True):
+            found.index_add_(0, part[1], part[0] * part[2].unsqueeze(-1))
+        return found
 
     def responsibilities(self, local: Tensor, word: Tensor) -> Tensor:
         """Compute c_ivk proportional to local_ik word_vk of every stored cell, (nnz, K), from (N, K) and (V, K)."""

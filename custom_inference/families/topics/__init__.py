@@ -20,6 +20,7 @@ from custom_inference.families.topics.laplace import LdaLaplace, ProfileLaplace
 from custom_inference.families.topics.map import LdaMap
 from custom_inference.families.topics.propose import (
     CollapsedProposals,
+    Cvb0Proposals,
     PointProposals,
     ProfileProposals,
     TopicProposals,
@@ -71,8 +72,8 @@ OF_PROFILES = Presentation(value="P(category | component)", local="membership", 
 #: Documents whose responsibilities are made at a time.
 _DOCUMENTS = 4096
 
-_SEARCH = {"map": PointProposals, "vb": CollapsedProposals}
-_SEARCH |= dict.fromkeys(("exact", "dirichlet", "cvb0"), TopicProposals)
+_SEARCH = {"map": PointProposals, "vb": CollapsedProposals, "cvb0": Cvb0Proposals}
+_SEARCH |= dict.fromkeys(("exact", "dirichlet"), TopicProposals)
 _MERGED = ("collapsed Gibbs sampling, topics merged",)
 _STAGES = dict.fromkeys(_SEARCH, _MERGED) | {"vb": ("collapsed Gibbs sampling, topics merged, then CVB0 sweeps",)}
 _POINT_TOPICS = {"exact": LdaExact, "dirichlet": LdaDirichlet, "map": LdaMap}

@@ -39,6 +39,8 @@ from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.dirichlet import LdaDirichlet
 from ppl_models import Model
 
+#: More responsibilities than this are kept in single precision, whatever the counts are in.
+_MANY = 2**22
 #: Updates of the responsibilities of documents that start from the topics alone.
 _COLD_SWEEPS = 5
 
@@ -67,11 +69,13 @@ class LdaCvb0(TopicEngine):
     """The state is N_kv. Locals: "responsibility", of every stored cell (nnz, K), which add up to the counts that an E
     step with them is given.
 
-    max_bytes: memory allowed for the responsibilities, by default half of what is free.
+    max_bytes: memory allowed for the responsibilities, by default half of what is free. Many are kept in single
+        precision: their rounding, 1e-7 of a token, is far below any tolerance.
     """
 
     sequential = True
     integrates_globals = True
+    hands_on_locals = True
 
     max_bytes: float | None = None
 
@@ -87,7 +91,8 @@ class LdaCvb0(TopicEngine):
         """Raises CapacityError where the responsibilities of all (document, word) pairs do not fit."""
         super().check(model, rows)
         values = rows.like.values()
-        needed = 2.0 * values.numel() * model.shapes["topic"][0] * values.element_size()
+        number = values.numel() * model.shapes["topic"][0]
+        needed = 2.0 * number * _precision_of(values.dtype, number).itemsize
         what = f"the topic responsibilities of {values.numel()} (document, word) pairs"
         fits = 'use minibatches (batch_size), or guide="vb", which keeps none'
         require(what, needed, allowed=memory_limit(self.max_bytes), fits=fits)
@@ -99,9 +104,11 @@ class LdaCvb0(TopicEngine):
         """Make one pass; the responsibilities and counts that it starts from are left as they are."""
         alpha, (start, refresh) = self.document_alpha(model, state, rows), _passes(state.counts.device)
         if warm:
-            responsibility, counts = warm["responsibility"].clone(memory_format=torch.contiguous_format), state.counts.T
+            kept = _precision_of(rows.like.dtype, warm["responsibility"].numel())
+            responsibility, counts = warm["responsibility"].to(kept, copy=True).contiguous(), state.counts.T
         else:
-            responsibility = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS)
+            kept = _precision_of(rows.like.dtype, rows.counts.values().numel() * len(state.counts))
+            responsibility = start(rows, state.values(model)["topic"].T.contiguous(), alpha, _COLD_SWEEPS, kept)
             counts = rows.sum_shares(responsibility)
         table = (counts + self.words_prior(model, counts).expand_as(state.counts).T).contiguous()
         bound = torch.zeros_like(rows.lengths)
@@ -134,6 +141,11 @@ class LdaCvb0(TopicEngine):
         return warm["responsibility"]
 
 
+def _precision_of(dtype: torch.dtype, number: int) -> torch.dtype:
+    """Return the precision that so many responsibilities are kept in, where the counts have ``dtype``."""
+    return torch.float32 if number > _MANY else dtype
+
+
 def _passes(device: torch.device) -> tuple[Callable[..., Tensor], Callable[..., Tensor]]:
     """Return two functions: one finds responsibilities near the fixed point at given topics, the other refreshes
     them."""
@@ -151,20 +163,22 @@ def refresh_blocks(
     """Update like :func:`custom_inference.families.topics.kernels.refresh_documents`, on any device."""
     for block in rows.blocks if len(responsibility) else ():
         inside = block.cells >= 0
-        old = responsibility[block.cells] * inside.unsqueeze(-1)
+        old = responsibility[block.cells].to(table.dtype) * inside.unsqueeze(-1)
         document = block.count.unsqueeze(1) @ old + of_block(alpha, block)
         seen = (block.of_words(table) - old).clamp(min=0) / (table.sum(0) - old)
         new, mass = _normalise((document - old) * (seen if temperature == 1.0 else seen**temperature), inside)
         each = torch.where(inside, block.count * (mass / (document.sum(-1) - 1)).log(), 0.0)
         bound[block.documents] += each.sum(-1)
         table.index_add_(0, block.word.flatten(), ((new - old) * block.count.unsqueeze(-1)).flatten(0, 1))
-        responsibility[block.cells[inside]] = new[inside]
+        responsibility[block.cells[inside]] = new[inside].to(responsibility.dtype)
     return rows.sum_shares(responsibility)
 
 
-def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
+def start_blocks(
+    rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int, kept: torch.dtype | None = None
+) -> Tensor:
     """Start like :func:`custom_inference.families.topics.kernels.start_documents`, on any device."""
-    responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
+    responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1], dtype=kept)
     for block in rows.blocks:
         inside = block.cells >= 0
         prior = of_block(alpha, block)
@@ -172,7 +186,7 @@ def start_blocks(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) 
         new = _normalise(seen, inside)[0]
         for _ in range(sweeps):
             new = _normalise((block.count.unsqueeze(1) @ new + prior - new) * seen, inside)[0]
-        responsibility[block.cells[inside]] = new[inside]
+        responsibility[block.cells[inside]] = new[inside].to(responsibility.dtype)
     return responsibility
 
 

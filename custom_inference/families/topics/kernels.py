@@ -217,9 +217,11 @@ def refresh_documents(
     return sum(map_in_threads(refresh, shards), torch.zeros_like(table))
 
 
-def start_documents(rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int) -> Tensor:
-    """Compute shares (nnz, K) at given topics (V, K)."""
-    responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1])
+def start_documents(
+    rows: DocumentRows, topic: Tensor, alpha: Tensor, sweeps: int, kept: torch.dtype | None = None
+) -> Tensor:
+    """Compute shares (nnz, K) at given topics (V, K); kept: in what precision, by default that of the topics."""
+    responsibility = topic.new_empty(rows.counts.values().numel(), topic.shape[1], dtype=kept)
     run_in_parts(_start, rows, (alpha.expand(len(rows), -1), responsibility, topic), sweeps, apart=True)
     return responsibility
 
@@ -239,9 +241,9 @@ def _refresh(
     last: int,
     temperature: float,
 ):
-    topics, zero = alpha.shape[1], responsibility.dtype.type(0)
-    document, new = allocate(topics, responsibility.dtype), allocate(topics, responsibility.dtype)
-    power = responsibility.dtype.type(temperature)
+    topics, zero = alpha.shape[1], table.dtype.type(0)
+    document, new = allocate(topics, table.dtype), allocate(topics, table.dtype)
+    power = table.dtype.type(temperature)
     for i in range(first, last):
         others = _document_counts(crow[i], crow[i + 1], count, alpha[i], responsibility, document) - 1.0
         value = 0.0
@@ -279,7 +281,7 @@ def _start(
     sweeps: int,
 ):
     topics = alpha.shape[1]
-    document, new = allocate(topics, responsibility.dtype), allocate(topics, responsibility.dtype)
+    document, new = allocate(topics, topic.dtype), allocate(topics, topic.dtype)
     for i in range(first, last):
         for j in range(crow[i], crow[i + 1]):
             for k in range(topics):

@@ -82,6 +82,16 @@ class TopicProposals(Proposals):
         return bool((match_components(one, other).similarity > self.alike).all())
 
 
+class Cvb0Proposals(TopicProposals):
+    """Starts of CVB0, whose fit goes on from the passes of the best start and ends at the same tolerance."""
+
+    tolerance = 0.01
+
+    def random_starts(self, model: Model, num_rows: int) -> int:
+        """Return none of many documents: a sampled start begins at random itself, and goes on from there."""
+        return super().random_starts(model, num_rows) if num_rows < _FEW_DOCUMENTS else 0
+
+
 class CollapsedProposals(TopicProposals):
     """Starts of variational Bayes of the topics, which from sampled counts ends far below its best optima."""
 
