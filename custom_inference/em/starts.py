@@ -24,7 +24,7 @@ _FEW_ROWS = 500
 #: A start has settled where it gains less than this a row.
 _SETTLED = 1e-5
 #: Products of an iteration of a start, at least, for which starts are made in threads.
-_LONG = 2**23
+_LONG = 2**22
 
 
 @dataclass(frozen=True, kw_only=True)
