@@ -122,6 +122,10 @@ class Method(abc.ABC):
     def __str__(self) -> str:
         return self.name
 
+    def engine_name(self, model: Model) -> str | None:
+        """Return the name of the engine that fits of a model are by; None: by none of its family's."""
+        return None
+
     def has_global_posterior(self, model: Model) -> bool:
         """Whether fits hold draws, or a posterior, of the globals rather than points."""
         del model
@@ -171,7 +175,7 @@ class Method(abc.ABC):
                     call = replace(call, weights=weights_of_rows(weights, checked))
                 counted: Any = {} if weights is None else {"weights": call.weights}
                 model = model.on_scale_of(checked, like=init.model if isinstance(init, Fit) else None, **counted)
-                held = HeldLibraries.hold() if family_of(model).own_threads else False
+                held = HeldLibraries.hold() if family_of(model).divides_work(self.engine_name(model)) else False
                 fit = self._fit(model, checked, call)
         except ValueError as error:
             own = own_cause(error)

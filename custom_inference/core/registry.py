@@ -70,7 +70,8 @@ class Family:
         ``reads_queries``, (fit, query, ...) with what ``Fit.predict`` is given, as it is.
     partition: (model, data, seed) -> blocks (N,) of a graph's nodes that are likely whatever the globals are, which
         generic methods start from; that of ``GraphModel`` serves all models of graphs.
-    own_threads: whether fits divide their work among threads themselves (``core.threads``), libraries having one each.
+    own_threads: whether fits divide their work among threads themselves (``core.threads``), libraries having one each;
+        or the names of the engines whose fits do.
     tokens: (fit, data) -> a frame of what the fit says of every token, for ``Fit.tokens``.
     otherwise: the record that serves instead where the prior of the main latent is no Dirichlet, which the engines and
         the sampler of this one need, with this one's presentation; None: they take any.
@@ -97,7 +98,7 @@ class Family:
     predict: Callable[..., Any] | None = None
     reads_queries: bool = False
     partition: Callable[[GraphModel, Data, int], NDArray[np.int64]] | None = None
-    own_threads: bool = False
+    own_threads: bool | tuple[str, ...] = False
     tokens: Callable[..., Any] | None = None
     otherwise: Family | None = None
 
@@ -109,6 +110,10 @@ class Family:
             return Family(model=self.model, presentation=self.presentation, predict=self.predict)
         other = prior is not None and not isinstance(prior, Dirichlet)
         return self if self.otherwise is None or not other else replace(self.otherwise, presentation=self.presentation)
+
+    def divides_work(self, engine: str | None) -> bool:
+        """Tell whether fits by an engine, or by a method without one, divide their work among threads themselves."""
+        return self.own_threads is True or self.own_threads is not False and engine in self.own_threads
 
     def stages_before(self, engine: str) -> tuple[str, ...]:
         """Return the names of what a fit does before an engine."""

@@ -88,6 +88,9 @@ class VariationalEM(Method):
         """Return the engine that the driver runs. Raises MethodError if the model has no such engine."""
         return with_any_prior(engine_of(self.guide, model), model)
 
+    def engine_name(self, model: Model) -> str | None:
+        return engine_of(self.guide, model).name
+
     def check_weights(self, model: Model) -> None:
         name, rows = type(model).__name__, "weights of rows"
         if type(self)._fit is not VariationalEM._fit:  # which does not go by them

@@ -113,8 +113,9 @@ def find_start(
     if settings is None:
         return Found(engine.initial(model, chosen, generator))
     plain, proposals = for_starts(engine, model), proposals_for(model, engine)
-    stages = family_of(model).stages_before(engine.plain.name)
-    task = Task.of(proposals, plain, chosen, settings, guarded=engine.may_lower, stages=stages)
+    family, name = family_of(model), engine.plain.name
+    ways: Any = {"divided": family.divides_work(name), "stages": family.stages_before(name)}
+    task = Task.of(proposals, plain, chosen, settings, guarded=engine.may_lower, **ways)
     settled: list[Start] = []
     best, mates, made, begin = None, [], 0, time.perf_counter()
     try:

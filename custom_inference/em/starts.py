@@ -12,7 +12,6 @@ from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Warm
 from custom_inference.core.progress import Progress
 from custom_inference.core.proposals import Proposals
-from custom_inference.core.registry import family_of
 from custom_inference.core.settings import require_between, require_whole
 from custom_inference.core.states import Params, State
 from custom_inference.em.loop import Run, run_em
@@ -94,8 +93,8 @@ class Start(NamedTuple):
 class Task:
     """What a start is made from; ``rows`` are in the search's precision, and ``size`` of them are used.
 
-    guarded: whether M steps of the fit's engine may lower the objective. stages: what the family's record calls the
-    making of starts, and the refinement of the best."""
+    guarded: whether M steps of the fit's engine may lower the objective. divided: whether fits by it divide their work
+    among threads. stages: what the family's record calls the making of starts, and the refinement of the best."""
 
     proposals: Proposals
     model: Model
@@ -104,6 +103,7 @@ class Task:
     size: int
     restarts: int
     guarded: bool
+    divided: bool
     stages: tuple[str, ...]
 
     @classmethod
@@ -147,7 +147,7 @@ class Task:
     def long(self) -> bool:
         """Whether starts take long enough to be made in threads, by fits that divide their work among these."""
         work = self.size * sum(map(math.prod, self.model.shapes.values()))
-        return family_of(self.model).own_threads and work >= _LONG
+        return self.divided and work >= _LONG
 
     def start(self, attempt: int, generator: torch.Generator, bar: Progress | None = None) -> Start:
         """Propose a start, run it and score it."""

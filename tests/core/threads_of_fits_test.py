@@ -100,6 +100,15 @@ def test_libraries_have_one_thread_while_fits_hold_them():
         torch.set_num_threads(1)
 
 
+def test_libraries_keep_their_threads_where_an_engine_divides_nothing(monkeypatch):
+    """Exact sums over few codes are products of matrices, which libraries divide."""
+    held, x = [], np.random.default_rng(0).integers(2, size=(30, 5))
+    monkeypatch.setattr(HeldLibraries, "hold", lambda: held.append(None))
+    for guide in ("exact", "truncated"):
+        ci.VariationalEM(guide=guide, max_iterations=2).fit(NOCA(num_components=2, num_features=5), x)
+    assert len(held) == 1
+
+
 def test_threads_that_share_work_divide_no_further():
     inner = map_in_threads(lambda _: map_in_threads(lambda _: threading.get_ident(), range(4), 4), "ab", 2)
     assert all(len(set(one)) == 1 for one in inner)
