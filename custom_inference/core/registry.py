@@ -113,7 +113,7 @@ class Family:
 
     def divides_work(self, engine: str | None) -> bool:
         """Tell whether fits by an engine, or by a method without one, divide their work among threads themselves."""
-        return self.own_threads is True or self.own_threads is not False and engine in self.own_threads
+        return self.own_threads is True or (self.own_threads is not False and engine in self.own_threads)
 
     def stages_before(self, engine: str) -> tuple[str, ...]:
         """Return the names of what a fit does before an engine."""
