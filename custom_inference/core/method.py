@@ -17,7 +17,7 @@ from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.local_inference import Local
 from custom_inference.core.programs.checked import check_program
 from custom_inference.core.registry import family_of
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_seed
 from custom_inference.core.stages import Stage, Stages
 from custom_inference.core.threads import HeldLibraries
 from ppl_models import Data, DataError, MethodError, Model, ModelError
@@ -157,7 +157,7 @@ class Method(abc.ABC):
         from no given values; see ``check_init``.
         """
         model = require_model(with_sizes(model, data, others))
-        require_whole("seed", seed, 0)
+        require_seed(seed)
         call, begin = Call(int(seed), init, progress, dtype, device), time.perf_counter()
         self._require_taken(model, init, weighted=weights is not None)
         # Put back here: an interrupt between the last line of a ``with`` block and its exit leaves what the block set.

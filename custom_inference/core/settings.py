@@ -15,6 +15,12 @@ def require_whole(name: str, value: Any, least: int = 1, *, why: str = "") -> No
         raise MethodError(f"{name} = {value!r}, expected a whole number of at least {least}{why}")
 
 
+def require_seed(seed: int) -> None:
+    """Raises MethodError unless the seed is one that random numbers begin with: a whole number from 0 to 2^63 - 1."""
+    if not is_whole(seed) or not 0 <= seed < 2**63:
+        raise MethodError(f"seed = {seed!r}, expected a whole number from 0 to 2^63 - 1")
+
+
 def require_positive(name: str, value: float | str, *, why: str = "") -> None:
     """Raises MethodError unless the value is a finite number above 0."""
     if not 0 < _number_of(value) < math.inf:

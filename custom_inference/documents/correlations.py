@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from custom_inference.core.result import Result
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_seed
 from custom_inference.families.correlated.common import CorrelatedRows, LocationPrior
 from ppl_models import MethodError
 from ppl_models.ctm import LogisticNormalTopics
@@ -134,7 +134,7 @@ def graph_places(partial: Array, seed: int = 0) -> Array:
     """Places (K, 2) of topics for a figure: springs as strong as their partial correlations, none for negative ones."""
     import networkx
 
-    require_whole("seed", seed, 0)
+    require_seed(seed)
     graph = networkx.from_numpy_array(np.where(partial > 0, partial, 0.0) * (1 - np.eye(len(partial))))
     size = len(partial)
     places = networkx.spring_layout(graph, seed=seed, k=2.4 / np.sqrt(max(size, 1)), iterations=300)

@@ -119,7 +119,9 @@ class Fitting:
         self.details = {"start_scores": found.scores} if found.scores else {}
         settings: Any = {"generator": self.generator, "processes": self.processes}
         run = run_em(self.engine, self.model, self.rows, found.state, max_iterations=1, tolerance=1.0, **settings)
-        run.outcome = f"interrupted after {len(found.scores)} starts; this is the best of them"
+        number = len(found.scores)
+        best = f"after {number} starts; this is the best of them"
+        run.outcome = f"interrupted {best if number else 'in the first start; this is a random state'}"
         run.ended = Ended.INTERRUPTED
         return run
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, MethodError
 from ppl_models.data import sparse
-from ppl_models.data.held import MatrixLike, Source, is_number, is_path, labels_of
+from ppl_models.data.held import MatrixLike, Source, is_number, is_path, is_text, labels_of
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
@@ -79,7 +79,8 @@ def as_numbers(data: Source, *, axis: str | None = None) -> np.ndarray | Tensor:
         values = _of_objects(values, axis)
     if values.dtype.kind not in "buif":
         found = f"entries of type {values.dtype}" + (f" ({type(data).__name__})" if values.ndim == 0 else "")
-        raise DataError(found, axis=axis, expected="numbers")
+        first = values.flat[0] if values.dtype.kind == "U" and values.size else None
+        raise DataError(found, axis=axis, expected="numbers" if first is None else _instead_of_words(str(first)))
     if hidden is not None and hidden.any():
         values = np.where(hidden, np.nan, _exact(np.where(hidden, np.zeros_like(values), values)))
     if values.dtype.kind == "f" and values.dtype.itemsize > 8:
@@ -87,12 +88,16 @@ def as_numbers(data: Source, *, axis: str | None = None) -> np.ndarray | Tensor:
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
 
 
+def _instead_of_words(first: str) -> str:
+    return f"numbers; of two words, such as {first!r} and another, x == {first!r}; of more, a model of categories"
+
+
 def _of_objects(values: np.ndarray, axis: str | None) -> np.ndarray:
     """Python's numbers, as frames of mixed columns give them, in float64; None and pandas' NA are missing."""
     wrong = next((one for one in values.flat if not _is_cell(one)), None)
     if wrong is not None:
         found = f"entries of type {type(wrong).__name__} (the first: {wrong!r})"
-        raise DataError(found, axis=axis, expected="numbers")
+        raise DataError(found, axis=axis, expected=_instead_of_words(wrong) if is_text(wrong) else "numbers")
     known = values.copy()
     known[pd.isna(values)] = np.nan
     return _exact(known)

@@ -17,7 +17,7 @@ from custom_inference.families.ratings.matchbox import Matchbox
 from custom_inference.families.ratings.vb import RatingsVB
 from custom_inference.families.responses.constrained import PredictionConstrained
 from custom_inference.families.topics.tempered import TemperedEM
-from ppl_models import LDA, NOCA, PMF, MethodError, ModelError
+from ppl_models import LDA, NOCA, PMF, DataError, MethodError, ModelError
 
 #: A maker and names of its settings that are numbers.
 NUMBERS = [
@@ -86,3 +86,21 @@ def test_sizes_are_refused_where_the_others_are_left_to_the_data(wrong):
 def test_concentrations_that_are_no_numbers_are_refused(wrong):
     with pytest.raises(ModelError, match="concentration of 'topic_proportion' = .*, expected one number or 2 of them"):
         LDA(num_topics=2, vocabulary_size=3).with_concentration(alpha=wrong)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**63, 2**70, 1.5, "1", True])
+def test_seeds_that_no_generator_takes_are_refused(seed):
+    x, model = np.eye(4), NOCA(num_components=1, num_features=4)
+    said = r"seed = .*, expected a whole number from 0 to 2\^63 - 1"
+    for call in (ci.fit, ci.EM(max_iterations=1).fit):
+        with pytest.raises(MethodError, match=said):
+            call(model, x, seed=seed)
+    with pytest.raises(MethodError, match=said):
+        ci.simulation_based_calibration(model, num_simulations=1, seed=seed)
+    assert ci.fit(model, x, seed=2**63 - 1).seed == 2**63 - 1
+
+
+def test_words_where_numbers_belong_are_refused_with_what_to_do():
+    for x in (np.array([["yes", "no"]]), np.array([["yes", 1]], dtype=object)):
+        with pytest.raises(DataError, match="of two words, such as 'yes' and another, x == 'yes'"):
+            ci.fit(NOCA(num_components=1, num_features=2), x)

@@ -214,6 +214,9 @@ def test_a_triangle_of_an_undirected_graph_is_refused_with_what_to_do(held):
     for x in (triangle, np.ascontiguousarray(triangle.T)):
         with pytest.raises(DataError, match=said):
             as_graph(held(x), directed=False)
+        with pytest.warns(DataWarning, match=r"read as directed; take x \+ x.T if the graph is undirected"):
+            assert as_graph(held(x)).directed
+    assert as_graph(held(triangle), directed=True).directed
     both = triangle + triangle.T
     for data in (as_graph(held(both), directed=False), as_graph(np.argwhere(triangle), directed=False)):
         assert np.array_equal(data.x.to_dense().numpy(), both)

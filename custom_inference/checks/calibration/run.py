@@ -20,7 +20,7 @@ from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.method import Method
 from custom_inference.core.processes import Surroundings, begin_worker, check_startable, context, pack, unpack
 from custom_inference.core.progress import Progress
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_seed, require_whole
 from custom_inference.methods import methods_of, resolve_method
 from ppl_models import MethodError, Model
 from ppl_models.core.errors import unknown_name
@@ -114,7 +114,7 @@ def _pose(
 
 
 def _check_settings(problem: Problem, numbers: Mapping[str, int | None], significance: float) -> None:
-    require_whole("seed", problem.seed, 0)
+    require_seed(problem.seed)
     for name, value in numbers.items():
         if value is not None:
             require_whole(name, value)

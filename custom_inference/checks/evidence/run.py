@@ -24,7 +24,7 @@ from custom_inference.core.diagnostics import CONVERGED
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.programs.checked import check_program
 from custom_inference.core.programs.reference import best_reference
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_seed
 from ppl_models import Data, MethodError, Model, PriorError
 from ppl_models.block_models import BlockModel
 from ppl_models.core.errors import unknown_name
@@ -84,7 +84,7 @@ def marginal_likelihood(
     unknown one.
     """
     model = require_model(model)
-    require_whole("seed", seed, 0)
+    require_seed(seed)
     if method not in METHODS:
         raise MethodError(unknown_name("method of the evidence", method, METHODS))
     if not (math.isfinite(seconds) and seconds > 0):

@@ -17,7 +17,7 @@ from custom_inference.checks.leave_one_out import LeaveOneOut, loo
 from custom_inference.checks.model_choice.held import Folds, Scores, group_of, make_folds, score_held_out
 from custom_inference.checks.model_choice.result import COLUMNS, ModelComparison
 from custom_inference.core.fit import Fit, require_complete
-from custom_inference.core.settings import require_whole
+from custom_inference.core.settings import require_seed, require_whole
 from custom_inference.methods import fit as default_fit
 from custom_inference.methods import methods_for
 from ppl_models import Data, MethodError, Model, PPLError
@@ -73,7 +73,7 @@ def compare_models(
     named = _name_models(models)
     wanted = _require_criteria(criteria)
     require_whole("folds", folds, 2)
-    require_whole("seed", seed, 0)
+    require_seed(seed)
     _require_one_kind(named)
     data = {name: _read(name, x, mask, others, named) for name in named}
     sizes = {name: len(one) for name, one in data.items()}

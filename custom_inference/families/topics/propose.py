@@ -36,6 +36,8 @@ from ppl_models import CapacityError, Model
 _SEARCH_ROWS, _SEARCH_ROWS_A_TOPIC = 5000, 200
 #: Fewer documents than this have this many starts.
 _FEW_DOCUMENTS, _STARTS_OF_FEW = 500, 12
+#: Proportions of documents up to which random starts compete with sampled ones.
+_FEW_PROPORTIONS = 2**18
 #: Passes of CVB0 before variational Bayes.
 _PASSES = 12
 #: Topics to spare, as a share of those asked for; and at least this many.
@@ -61,13 +63,13 @@ class TopicProposals(Proposals):
         del attempt
         return self.engine.from_counts(model, self.counts(model, rows, generator))
 
-    def counts(self, model: Model, rows: DocumentRows, generator: torch.Generator) -> Tensor:
+    def counts(self, model: Model, rows: DocumentRows, generator: torch.Generator, *, merged: bool = True) -> Tensor:
         """Return the proposed topics' expected tokens of every word, (K, V)."""
         like = rows.like.values()
         gamma = self.engine.words_prior(model, like)
         gamma = (gamma if gamma.ndim == 1 else gamma.mean(0)).clamp(max=self.most_gamma)
         alpha = self.engine.alpha(model, like).clamp(max=self.most_alpha)
-        return propose_topics(rows, alpha, gamma, generator)
+        return propose_topics(rows, alpha, gamma, generator, merged=merged)
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
         """Return three starts, on so many documents that they show every topic often."""
@@ -83,13 +85,19 @@ class TopicProposals(Proposals):
 
 
 class Cvb0Proposals(TopicProposals):
-    """Starts of CVB0, whose fit goes on from the passes of the best start and ends at the same tolerance."""
+    """Starts of CVB0, whose fit goes on from the passes of the best start."""
 
-    tolerance = 0.01
+    tolerance = 1e-3
+
+    def propose(self, model: Model, rows: DocumentRows, generator: torch.Generator, attempt: int) -> State | Params:
+        """Sample topics; two of three times more than asked for, which are merged. Topics that go together in documents
+        may be merged for one."""
+        return self.engine.from_counts(model, self.counts(model, rows, generator, merged=attempt % 3 < 2))
 
     def random_starts(self, model: Model, num_rows: int) -> int:
-        """Return none of many documents: a sampled start begins at random itself, and goes on from there."""
-        return super().random_starts(model, num_rows) if num_rows < _FEW_DOCUMENTS else 0
+        """Return none of many documents, which climb from a random start for as long as from all others."""
+        few = num_rows * model.shapes[self.site][0] <= _FEW_PROPORTIONS
+        return super().random_starts(model, num_rows) if few else 0
 
 
 class CollapsedProposals(TopicProposals):
@@ -142,14 +150,17 @@ class ProfileProposals(TopicProposals):
         return same_classes(*((table, torch.full_like(table[:, 0], 1 / len(table))) for table in tables))
 
 
-def propose_topics(rows: DocumentRows, alpha: Tensor, gamma: Tensor, generator: torch.Generator) -> Tensor:
+def propose_topics(
+    rows: DocumentRows, alpha: Tensor, gamma: Tensor, generator: torch.Generator, *, merged: bool = True
+) -> Tensor:
     """Return expected tokens of every word in every topic, (K, V).
 
     alpha (K,), gamma (V,) or one number: the concentrations of the priors. Where alpha differs by topic, topics of many
-    tokens come where it is large.
+    tokens come where it is large. merged: whether more topics than these are sampled, of which the most alike are
+    merged.
     """
     wanted = len(alpha)
-    size = wanted + max(_LEAST_SPARE, round(_SPARE * wanted)) if wanted > 1 else 1
+    size = wanted + max(_LEAST_SPARE, round(_SPARE * wanted)) if merged and wanted > 1 else wanted
     spread = alpha.new_full((size,), float(alpha.sum()) / size)
     counts = gibbs_counts(rows, size, spread, gamma, generator, sweeps=30, average=5)
     weight = counts + gamma

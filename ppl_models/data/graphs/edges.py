@@ -140,6 +140,11 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
     if directed is None:
         if edges.directed is not None:
             return edges.directed
+        if not edges.listed and _is_triangle(edges):
+            warn_of_data(
+                "all edges of the adjacency matrix are on one side of its diagonal, and it is read as directed; take "
+                "x + x.T if the graph is undirected, and a model with directed=True if it is not"
+            )
         return edges.listed or _asymmetry(edges) is not None
     if directed and edges.directed is False:
         found, expected = "an undirected graph where a directed one is needed", "a model with directed=False"
@@ -154,13 +159,17 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
         shown = _without_hidden(replace(edges, directed=False))
         problem = _asymmetry(replace(shown, hidden=edges.hidden))
         if problem is not None:
-            triangle = (edges.row < edges.column).all() or (edges.row > edges.column).all()
             mirrored = ""
-            if triangle and len(edges.row) and edges.directed is None:
+            if _is_triangle(edges) and edges.directed is None:
                 mirrored = ", such as x + x.T of this triangle, a list of its edges as pairs of nodes"
             expected = f"a symmetric matrix{mirrored}, or a model with directed=True"
             raise DataError(f"not symmetric: {problem}", axis="edge", expected=expected)
     return directed
+
+
+def _is_triangle(edges: EdgeList) -> bool:
+    """Whether every edge, of some, goes up in the order of the nodes, or every one down."""
+    return len(edges.row) > 0 and bool((edges.row < edges.column).all() or (edges.row > edges.column).all())
 
 
 def _asymmetry(edges: EdgeList) -> str | None:
