@@ -91,7 +91,8 @@ def test_what_is_said_is_believed(kind, data, x):
 
 def test_models_that_are_named_settle_what_may_be_several():
     assert recognise(LIKERT, None, kinds_read_by(["mixture_of_poissons"]))[0] == "counts"
-    assert recognise(np.triu(KARATE), None, kinds_read_by(["sbm"]))[0] == "graph"
+    with pytest.warns(DataWarning, match="on one side of its diagonal"):
+        assert recognise(np.triu(KARATE), None, kinds_read_by(["sbm"]))[0] == "graph"
     pairs = pd.DataFrame(np.argwhere(np.triu(KARATE)), columns=["left", "right"])
     assert recognise(pairs, None, kinds_read_by(["sbm"]))[0] == "graph"
     with pytest.raises(DataError, match="--kind graph"):
