@@ -166,9 +166,9 @@ def propose_topics(
     weight = counts + gamma
     scores = TopicScores.of(torch.log(weight / weight.sum(-1, keepdim=True)))
     found = sweep_documents(rows, scores, spread, None, sweeps=20, threshold=1e-2)
-    merged = merge_topics(found.counts, found.concentration - spread, alpha.mean(), gamma, wanted)
+    kept = merge_topics(found.counts, found.concentration - spread, alpha.mean(), gamma, wanted)
     rank = torch.argsort(torch.argsort(alpha, descending=True, stable=True))
-    return merged[torch.argsort(merged.sum(-1), descending=True)][rank]
+    return kept[torch.argsort(kept.sum(-1), descending=True)][rank]
 
 
 def gibbs_counts(
