@@ -10,9 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.engine import CompiledExact
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide, engine_of
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, LocalSolver, local_of
 from custom_inference.core.method import Call, Method, to_ask_with
 from custom_inference.core.process_group import ALONE, Pool
@@ -86,10 +88,17 @@ class VariationalEM(Method):
 
     def engine(self, model: Model) -> Engine:
         """Return the engine that the driver runs. Raises MethodError if the model has no such engine."""
-        return with_any_prior(engine_of(self.guide, model), model)
+        found = self._derived(model)
+        return found if is_own_of_rows(model) else with_any_prior(found, model)
+
+    def _derived(self, model: Model) -> Engine:
+        """Return the engine of the guide; of a program without engines the one that is compiled from it."""
+        name = self.guide if isinstance(self.guide, str) else self.guide.name
+        compiled = name == CompiledExact.name and is_own_of_rows(model) and not model.has_continuous_locals
+        return CompiledExact() if compiled else engine_of(self.guide, model)
 
     def engine_name(self, model: Model) -> str | None:
-        return engine_of(self.guide, model).name
+        return self._derived(model).name
 
     def check_weights(self, model: Model) -> None:
         name, rows = type(model).__name__, "weights of rows"
@@ -106,7 +115,7 @@ class VariationalEM(Method):
 
     def _at_known(self, model: Model) -> Engine | None:
         """Return the engine that infers the locals if all globals are known; None if not, or if locals are points."""
-        engine = None if model.unknown_sites else engine_of(self.guide, model)
+        engine = None if model.unknown_sites else self._derived(model)
         return None if engine is None or has_points(engine) else engine
 
     def has_global_posterior(self, model: Model) -> bool:
@@ -223,7 +232,7 @@ class VariationalEM(Method):
             seed=seed,
             weights=weights,
             local=local_of(engine, model, state, rows, step),
-            solver=LocalSolver(engine=self.engine(fitted)),
+            solver=None if is_own_of_rows(model) else LocalSolver(engine=self.engine(fitted)),
             details=run.details,
         )
 

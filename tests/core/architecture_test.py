@@ -19,7 +19,7 @@ FAMILIES = "custom_inference.families."
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("ppl_models", "custom_inference")
 #: Names at the top of ``custom_inference``: what a newcomer chooses from, and ``extend`` for authors.
-MOST = 13
+MOST = 14
 #: Modules outside of ``families`` that ask for formulas of a family that no other has, and import its room by name:
 #: exact posteriors of LDA's tokens, covariances of CTM's topics, machines as scikit-learn has them, edges and numbers
 #: of blocks, evidence in closed form and sums over labelings, clusters of relations.

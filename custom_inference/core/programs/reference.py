@@ -11,6 +11,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.compiled.posterior import FactorPosterior
+from custom_inference.compiled.reading import NotCompiled
+from custom_inference.compiled.structure import structure_of
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
@@ -149,6 +152,17 @@ def log_evidence(density: RowDensity) -> Tensor:
 
 
 def _by_sum(density: RowDensity) -> Reference:
+    """Sum over the values of finite latents: by the factors of the program, where it is compiled, else all together."""
+    try:
+        bound = structure_of(density.model, density.data).bind(density.data)
+    except NotCompiled:
+        return _by_table(density)
+    bound = bound.to(density.like.dtype)
+    flat = bound.structure.entries.flatten({site: value.to(density.like) for site, value in density.params.items()})
+    return Reference(FactorPosterior.of(bound, flat), bound.log_evidence(flat).expand(len(density)), None, "enumeration")
+
+
+def _by_table(density: RowDensity) -> Reference:
     table = enumerate_table(density)
     kind = CodePosterior if table.density.layout.is_boolean else TablePosterior
     evidence = table.log_joint.logsumexp(-1)

@@ -1,0 +1,164 @@
+"""Blocks of alike factors: tables of log-probabilities from the globals, and expected statistics from marginals.
+
+The factors of a block have the same law, as many elements, and parents of the same sizes. The log table of a factor is a
+product of the data's features and the law's natural parameters, so that one product of matrices does for all rows, values
+and elements; and what the M step needs of the rows is the transposed product with the probabilities of the values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from custom_inference.compiled.laws import Law
+from custom_inference.compiled.sources import EntrySource, Source
+
+#: Rows' features are laid out over all cells where these are no more than so many numbers a row.
+_LAID_OUT = 4096
+
+
+@dataclass(frozen=True)
+class Block:
+    """G factors.
+
+    scopes: of each the parents, then the variable that is drawn, if it is a latent's. sizes: of these.
+    own: (S, F) features of the values that may be drawn, own_base: (S,) what else log p has of them; None of data.
+    elements: of each factor of data the statement and which of its elements.
+    """
+
+    law: Law
+    scopes: tuple[tuple[int, ...], ...]
+    sizes: tuple[int, ...]
+    source: Source
+    own: Tensor | None = None
+    own_base: Tensor | None = None
+    elements: tuple[tuple[str, Tensor], ...] = ()
+
+    def to(self, like: Tensor) -> Block:
+        """Return the block with numbers of the type and device of ``like``."""
+        own = None if self.own is None else self.own.to(like)
+        base = None if self.own_base is None else self.own_base.to(like)
+        return replace(self, source=self.source.to(like), own=own, own_base=base)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What blocks share that may be one."""
+        law, many = self.law, self.elements[0][1].numel() if self.elements else 0
+        return type(law), law.kind, law.names, law.sizes, self.sizes, self.own is None, many
+
+    def natural(self, flat: Tensor) -> Tensor:
+        """Return the natural parameters (G, C, U, F)."""
+        return self.law.natural(self.source.parameters(flat))
+
+    def tables(self, natural: Tensor, part: Part | None) -> Tensor:
+        """Return the log tables (G, N or 1, *sizes)."""
+        number = len(self.scopes)
+        if self.own is not None:
+            each = natural @ self.own.T + self.own_base  # (G, C, U, S)
+            if part is None:
+                return each[:, :, 0].reshape(number, 1, *self.sizes)
+            return each.movedim(2, 1)[:, part.cells].reshape(number, -1, *self.sizes)
+        assert part is not None
+        return part.weigh(natural).reshape(number, -1, *self.sizes)
+
+    def statistics(self, marginals: Tensor, part: Part | None, num_cells: int) -> Tensor:
+        """Return the expected features (G, C, U, F) from the probabilities (G, N or 1, *sizes)."""
+        number = len(self.scopes)
+        if self.own is None:
+            assert part is not None
+            return part.gather(marginals.reshape(number, marginals.shape[1], -1), num_cells)
+        each = marginals.reshape(number, marginals.shape[1], -1, self.sizes[-1])  # (G, N, C, S)
+        if part is None:
+            summed = each.sum(1).unsqueeze(2)
+        else:
+            summed = each.new_zeros(number, num_cells, *each.shape[2:]).index_add(1, part.cells, each).movedim(1, 2)
+        return summed @ self.own
+
+    def of(self, index: Sequence[int]) -> Block:
+        """Return the block of some of its factors (of single entries)."""
+        assert isinstance(self.source, EntrySource)
+        at = torch.tensor(list(index))
+        source = replace(self.source, **{n: getattr(self.source, n)[at] for n in ("index", "shift", "slope")})
+        elements = tuple(self.elements[i] for i in index) if self.elements else ()
+        return replace(self, scopes=tuple(self.scopes[i] for i in index), source=source, elements=elements)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a block reads of some rows.
+
+    features: (G, N, M): of each row, laid out over all cells and features where ``cells`` is None; else of its elements
+    (G, N, E, F), with the cells (N, E) (of a latent (N,)) whose parameters they have.
+    """
+
+    features: Tensor | None = None
+    cells: Tensor | None = None
+
+    def __len__(self) -> int:
+        if self.features is not None:
+            return self.features.shape[1]
+        assert self.cells is not None
+        return len(self.cells)
+
+    def select(self, index: Tensor | slice) -> Part:
+        features = None if self.features is None else self.features[:, index]
+        return Part(features, None if self.cells is None else self.cells[index])
+
+    def to(self, like: Tensor) -> Part:
+        return Part(None if self.features is None else self.features.to(like), self.cells)
+
+    def weigh(self, natural: Tensor) -> Tensor:
+        """Return the products (G, N, C) of features and natural parameters (G, C, U, F)."""
+        assert self.features is not None
+        if self.cells is None:
+            return self.features @ natural.flatten(2).mT
+        total = None
+        for element in range(self.cells.shape[1]):
+            own = natural.movedim(2, 1)[:, self.cells[:, element]]  # (G, N, C, F)
+            part = (own @ self.features[:, :, element].unsqueeze(-1)).squeeze(-1)
+            total = part if total is None else total + part
+        assert total is not None
+        return total
+
+    def gather(self, share: Tensor, num_cells: int) -> Tensor:
+        """Return the expected features (G, C, U, F) from probabilities (G, N, C)."""
+        assert self.features is not None
+        if self.cells is None:
+            return (share.mT @ self.features).unflatten(-1, (num_cells, -1))
+        size = self.features.shape[-1]
+        found = share.new_zeros(len(share), num_cells, share.shape[2], size)
+        for element in range(self.cells.shape[1]):
+            each = share.unsqueeze(-1) * self.features[:, :, element].unsqueeze(2)
+            found = found.index_add(1, self.cells[:, element], each)
+        return found.movedim(1, 2)
+
+
+def lay_out(features: Tensor, cells: Tensor, num_cells: int) -> Part:
+    """Return the features (G, N, E, F) of elements, laid out over all cells (N, E) where these are not too many."""
+    size = features.shape[-1]
+    if num_cells * size > _LAID_OUT:
+        return Part(features, cells)
+    flat = features.new_zeros(len(features), features.shape[1], num_cells, size)
+    place = cells[None, :, :, None].expand_as(features)
+    return Part(flat.scatter_add(2, place, features).flatten(2))
+
+
+def combine(blocks: Sequence[Block]) -> list[Block]:
+    """Put blocks that may be one behind each other: of single entries, with the same key."""
+    found: list[Block] = []
+    groups: dict[tuple[object, ...], list[Block]] = {}
+    for block in blocks:
+        if isinstance(block.source, EntrySource) and math.prod(block.source.index.shape[1:]):
+            groups.setdefault((block.key, *block.source.index.shape[1:]), []).append(block)
+        else:
+            found.append(block)
+    for group in groups.values():
+        first, source = group[0], EntrySource.stack([one.source for one in group])  # type: ignore[misc]
+        scopes = tuple(scope for one in group for scope in one.scopes)
+        elements = tuple(pair for one in group for pair in one.elements)
+        found.append(replace(first, scopes=scopes, source=source, elements=elements))
+    return found

@@ -1,0 +1,213 @@
+"""Moves of what may change places: along every axis of the globals under whose permutations a program does not change.
+
+EM cannot move a class across a region that no rows come from. A move merges two places of such an axis that are alike,
+gives the one that is free half of a third, lets EM settle, and is kept where the objective gains (Ueda, Nakano,
+Ghahramani & Hinton, *SMEM algorithm for mixture models*, Neural Computation 12, 2000), here for any program: what is
+merged and split are the values of its globals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import constraints
+
+from custom_inference.compiled.structure import Bound, Structure
+from custom_inference.core.engine import Params
+from custom_inference.em.loop import Run, run_em
+from ppl_models import Model
+
+#: EM iterations after a move, and those more where it is nearly as good as before.
+_SETTLE, _LONGER = 12, 50
+#: What a row may lose at most, in nats, after the first of these.
+_NEARLY = 2e-3
+#: How far the halves of a place are moved apart, on logarithmic scales.
+_APART = 0.5
+#: Rows, permutations, and the relative difference on which an axis is told to be exchangeable.
+_ROWS, _PERMUTATIONS, _SAME = 12, 2, 1e-8
+
+
+@dataclass(frozen=True)
+class Exchangeable:
+    """Axes of one size whose places may be permuted together.
+
+    sites: site -> which of its axes. latents: the variables whose values, and the elements of latents, are its places.
+    """
+
+    size: int
+    sites: Mapping[str, tuple[int, ...]]
+    choices: tuple[int, ...]
+    bits: tuple[tuple[int, ...], ...]
+
+    def permute(self, values: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
+        """Return values of the globals with the places in another order."""
+        found = dict(values)
+        for site, axes in self.sites.items():
+            for axis in axes:
+                found[site] = found[site].index_select(axis, order)
+        return found
+
+
+def find_exchangeable(structure: Structure) -> list[Exchangeable]:
+    """Find the axes of the globals under whose permutations log p(x | globals) does not change."""
+    known = structure.exchangeable
+    if known is None:
+        known = structure.exchangeable = [
+            one for field in dict.fromkeys(structure.model.axes.values()) if (one := _try(structure, field)) is not None
+        ]
+    return known
+
+
+def _try(structure: Structure, field: str) -> Exchangeable | None:
+    model = structure.model
+    axes = {axis for axis, own in model.axes.items() if own == field}
+    size = int(getattr(model, field))
+    sites = {
+        site: places
+        for site in model.unknown_sites
+        if (places := tuple(n for n, axis in enumerate(model.sites[site].dims) if axis in axes))
+    }
+    if size < 2 or not sites:
+        return None
+    choices, bits = list[int](), list[tuple[int, ...]]()
+    for latent in structure.variables.layout:
+        site, own = model.sites[latent.name], structure.variables.of_site(latent.name)
+        inner = (*site.plates[1:], *site.dims)
+        if site.choice in axes or (site.support is constraints.one_hot and inner[-1:] and inner[-1] in axes):
+            choices += own
+        elif inner[-1:] and inner[-1] in axes and len(own) % size == 0:
+            bits += [tuple(own[start : start + size]) for start in range(0, len(own), size)]
+    found = Exchangeable(size, sites, tuple(choices), tuple(bits))
+    return found if (choices or bits) and _is_symmetric(structure, found) else None
+
+
+def _is_symmetric(structure: Structure, found: Exchangeable) -> bool:
+    probe, entries = structure.probe, structure.entries
+    bound = structure.bind(probe.data.rows(torch.arange(min(len(probe.data), _ROWS))))
+    for _ in range(_PERMUTATIONS):
+        values = probe.draw_globals()
+        order = torch.randperm(found.size, generator=probe.generator)
+        order = order if not bool((order == torch.arange(found.size)).all()) else order.roll(1)
+        one, other = (bound.log_evidence(entries.flatten(v)) for v in (values, found.permute(values, order)))
+        if not bool(((one - other).abs() <= _SAME * (1 + one.abs())).all()):
+            return False
+    return True
+
+
+def move_places(
+    engine: Any, model: Model, rows: Bound, state: Params, patience: int, generator: torch.Generator
+) -> Params:
+    """Return the state after the moves that gained something; so many in turn that gain nothing end it.
+
+    Raises KeyboardInterrupt where one ended a run of EM.
+    """
+    every = [one for one in find_exchangeable(rows.structure) if one.size > 2]
+    if not every:
+        return state
+    best, failures, number = _continue(engine, model, rows, state, _LONGER), 0, 0
+    while failures < patience:
+        chosen, number = every[number % len(every)], number + 1
+        moved = _propose(chosen, model, best.state, _usage(chosen, rows, engine, best), generator)
+        run = _continue(engine, model, rows, moved, _SETTLE)
+        if run.objective > best.objective - _NEARLY * len(rows):
+            run = _continue(engine, model, rows, run.state, _LONGER)
+        gained = run.objective > best.objective + 1e-6 * abs(best.objective)
+        best, failures = (run, 0) if gained else (best, failures + 1)
+    return best.state
+
+
+def _continue(engine: Any, model: Model, rows: Bound, state: Params, iterations: int) -> Run:
+    accelerate = None if iterations == _SETTLE else engine.accelerate
+    run = run_em(engine, model, rows, state, max_iterations=iterations, tolerance=1e-5, accelerate=accelerate)
+    if run.interrupted:
+        raise KeyboardInterrupt
+    return run
+
+
+def _usage(chosen: Exchangeable, rows: Bound, engine: Any, run: Run) -> Tensor:
+    """How often each place is expected to be taken, (K,)."""
+    total, place = torch.zeros(chosen.size, dtype=torch.float64), 0
+    wanted = {v: None for v in chosen.choices} | {v: n for group in chosen.bits for n, v in enumerate(group)}
+    from custom_inference.compiled.engine import flatten
+
+    marginals = rows.plan.marginals(rows.tables(rows.naturals(flatten(rows, run.state))))[1]
+    for block in rows.blocks:
+        for scope in block.scopes:
+            own, place = marginals[place], place + 1
+            if block.own is None or scope[-1] not in wanted:
+                continue
+            share = own.sum([*range(own.ndim - 1)]).double()
+            if wanted[scope[-1]] is None:
+                total += share
+            else:
+                total[wanted[scope[-1]]] += share[-1]
+    return total
+
+
+def _propose(
+    chosen: Exchangeable, model: Model, state: Params, usage: Tensor, generator: torch.Generator
+) -> dict[str, Tensor]:
+    """Merge two places that are alike, and split another between itself and the one that is free."""
+    profile = _profiles(chosen, state)
+    distance = torch.cdist(profile, profile)
+    first, second = torch.triu_indices(chosen.size, chosen.size, 1)
+    # What is hardly used is merged with anything at no loss.
+    cost = distance[first, second].square() * torch.minimum(usage[first], usage[second])
+    passed = int(torch.empty(()).geometric_(0.3, generator=generator)) - 1
+    pair = int(cost.argsort()[min(passed, len(cost) - 1)])
+    one, other = int(first[pair]), int(second[pair])
+    odds = usage.clone().clamp(min=1e-9)
+    odds[[one, other]] = 0
+    divided = int(torch.multinomial(odds, 1, generator=generator))
+    share = usage[[one, other]] / usage[[one, other]].sum().clamp(min=1e-9)
+    found = dict(state)
+    for site, axes in chosen.sites.items():
+        simplex = model.sites[site].support is constraints.simplex
+        for axis in axes:
+            value = found[site].movedim(axis, 0).clone()
+            if simplex and axis == found[site].ndim - 1:
+                value[one] += value[other]
+                value[other] = value[divided] / 2
+                value[divided] = value[divided] / 2
+            else:
+                value[one] = share[0] * value[one] + share[1] * value[other]
+                value[other] = value[divided]
+            found[site] = value.movedim(0, axis)
+        found[site] = _apart(model, site, found[site], axes, (divided, other), generator)
+    return found
+
+
+def _profiles(chosen: Exchangeable, state: Params) -> Tensor:
+    """The values (K, M) of every place, on scales on which differences are alike."""
+    parts = []
+    for site, axes in chosen.sites.items():
+        value = state[site].double().movedim(axes[0], 0).reshape(chosen.size, -1)
+        positive = bool((value >= 0).all())
+        parts.append(value.sqrt() if positive else value / value.std().clamp(min=1e-9))
+    return torch.cat(parts, 1)
+
+
+def _apart(
+    model: Model, site: str, value: Tensor, axes: tuple[int, ...], places: tuple[int, int], generator: torch.Generator
+) -> Tensor:
+    """Move the values of two places apart, in random directions that are opposite."""
+    support, first = model.sites[site].support, axes[0]
+    moved = value.movedim(first, 0).clone()
+    noise = _APART * torch.randn(moved[0].shape, generator=generator, dtype=torch.float64).to(value)
+    if support is constraints.simplex and len(axes) == 1 and first == value.ndim - 1:
+        return value
+    for place, sign in zip(places, (1.0, -1.0), strict=True):
+        own = moved[place]
+        if support is constraints.unit_interval:
+            moved[place] = torch.sigmoid(torch.logit(own.clamp(1e-3, 1 - 1e-3)) + sign * noise)
+        elif support is constraints.simplex:
+            moved[place] = torch.softmax(torch.log(own.clamp(min=1e-6)) + sign * noise, -1)
+        elif support is constraints.positive:
+            moved[place] = own * torch.exp(sign * noise)
+        elif support is constraints.real:
+            moved[place] = own + sign * noise * (moved.std() if moved.numel() > 1 else 1.0)
+    return moved.movedim(0, first)

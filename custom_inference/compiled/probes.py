@@ -1,0 +1,140 @@
+"""Runs of a program at values that tell its structure: fingerprints of globals, and latents that differ in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import biject_to
+
+from custom_inference.compiled.laws import BinomialLaw
+from custom_inference.compiled.reading import NotCompiled, Statement, Variables, read
+from ppl_models import Data, Model
+
+#: Random values of all variables beside the first and the last ones, from which each is changed in turn.
+_BASES = 4
+#: Rows that statements are compared between.
+_ROWS = 8
+#: What numbers that are computed alike may differ by, relative to their size.
+SAME = 1e-9
+#: Numbers (rows, elements, parameters) of a run at most.
+_ENTRIES = 2**24
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Runs of one program.
+
+    data: in double precision. known: values of globals that do not change. seed: of what is drawn.
+    """
+
+    model: Model
+    data: Data
+    variables: Variables
+    tabulated: frozenset[str] = frozenset()
+    seed: int = 0
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        return torch.Generator().manual_seed(self.seed)
+
+    @cached_property
+    def unknown(self) -> dict[str, tuple[int, ...]]:
+        """The globals that are learned, and their shapes."""
+        return {site: shape for site, shape in self.model.shapes.items() if site not in self.model.known}
+
+    def draw_globals(self) -> dict[str, Tensor]:
+        """Draw different numbers for all entries of all globals, within their supports; known ones as they are."""
+        found: dict[str, Tensor] = {site: value.double() for site, value in self.model.known.items()}
+        for site, shape in self.model.shapes.items():
+            if site in found:
+                continue
+            prior: Any = self.model.prior(site, values=found)
+            transform: Any = biject_to(prior.support)
+            noise = torch.randn(transform.inverse_shape(shape), generator=self.generator, dtype=torch.float64)
+            found[site] = transform(0.7 * noise)
+        return {site: found[site].expand(shape).clone() for site, shape in self.model.shapes.items()}
+
+    @cached_property
+    def fingerprints(self) -> list[dict[str, Tensor]]:
+        """Four values of all globals."""
+        return [self.draw_globals() for _ in range(4)]
+
+    def read(self, params: Mapping[str, Tensor], chosen: Tensor, rows: Tensor) -> dict[str, Statement]:
+        """Run the program on copies of rows (B,), at the values (B, V) of their variables."""
+        with torch.no_grad():
+            return read(self.model, self.data.rows(rows), params, self.variables, chosen, self.tabulated)
+
+    def bases(self) -> Tensor:
+        """Values of all variables: the first, the last, and random ones, (B, V)."""
+        sizes = torch.tensor(self.variables.sizes)
+        drawn = torch.rand(_BASES, len(sizes), generator=self.generator, dtype=torch.float64)
+        return torch.cat([torch.zeros(1, len(sizes)).long(), (sizes - 1)[None], (drawn * sizes).long()])
+
+    def find_tabulated(self) -> frozenset[str]:
+        """Find the binomials whose number of trials depends on the latents, or that are latents themselves."""
+        bases, found = self.bases(), set[str]()
+        stated = self.read(self.fingerprints[0], bases, torch.zeros(len(bases), dtype=torch.long))
+        for name, one in stated.items():
+            if isinstance(one.law, BinomialLaw):
+                trials = one.value[..., 1]
+                if name in self.variables.names or not bool((trials == trials[:1]).all()):
+                    found.add(name)
+        return frozenset(found)
+
+    def find_scopes(self) -> dict[str, Tensor]:
+        """Find which variables the law of every element depends on: of each statement (E, V).
+
+        From several values of all of them each is given all of its other values in turn.
+        """
+        found: dict[str, Tensor] = {}
+        sizes = self.variables.sizes
+        changed = [(v, o) for v, size in enumerate(sizes) for o in range(1, size)]
+        for base in self.bases():
+            chosen = base.repeat(1 + len(changed), 1)
+            for number, (v, offset) in enumerate(changed, 1):
+                chosen[number, v] = (base[v] + offset) % sizes[v]
+            stated = self.read(self.fingerprints[0], chosen, torch.zeros(len(chosen), dtype=torch.long))
+            owner = torch.tensor([v for v, _ in changed])
+            for name, one in stated.items():
+                differs = ~alike(one.parameters[1:], one.parameters[:1]).all(-1)  # (B, E)
+                whole = torch.zeros(len(sizes), differs.shape[1], dtype=torch.bool)
+                whole = whole.index_add(0, owner, differs) if len(owner) else whole
+                found[name] = found.get(name, torch.zeros_like(whole.T)) | whole.T
+        return found
+
+    def find_varying(self) -> dict[str, Tensor]:
+        """Find the elements (E,) of every statement whose law differs between rows at the same values of all."""
+        number = len(self.data)
+        some = torch.randperm(number, generator=self.generator)[: _ROWS - 2]
+        rows = torch.cat([torch.tensor([0, number - 1]), some])
+        found: dict[str, Tensor] = {}
+        for base in self.bases()[1:4]:
+            stated = self.read(self.fingerprints[0], base.repeat(len(rows), 1), rows)
+            for name, one in stated.items():
+                differs = ~alike(one.parameters, one.parameters[:1]).all(-1).all(0)
+                found[name] = found.get(name, torch.zeros_like(differs)) | differs
+        return found
+
+
+def alike(one: Tensor, other: Tensor) -> Tensor:
+    """Tell where numbers are the same but for rounding; NaN is itself."""
+    near = (one - other).abs() <= SAME * (1e-3 + torch.maximum(one.abs(), other.abs()))
+    return near | (one == other) | (one.isnan() & other.isnan())
+
+
+def combinations(sizes: tuple[int, ...]) -> Tensor:
+    """Return all values of variables of these sizes, (C, V), the last one running first."""
+    if not sizes:
+        return torch.zeros(1, 0, dtype=torch.long)
+    return torch.cartesian_prod(*(torch.arange(size) for size in sizes)).reshape(-1, len(sizes))
+
+
+def require_entries(number: float) -> None:
+    """Raise NotCompiled for a run of too many numbers."""
+    if number > _ENTRIES:
+        raise NotCompiled(f"its structure takes {number:.3g} numbers to read")

@@ -1,0 +1,181 @@
+"""What one run of a program states, element by element: laws, their parameters, values, and what is masked.
+
+A program is run on copies of rows, each copy at values of the latents of its own, so that one run tells what many values
+do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyro
+import torch
+from torch import Tensor
+from torch.distributions import Independent
+
+from custom_inference.compiled.laws import BinomialLaw, CategoricalLaw, FactorLaw, Law, parameters_of
+from custom_inference.core.programs.latents import Layout
+from custom_inference.core.programs.statements import row_dim_of, run
+from ppl_models import Data, MethodError, Model
+
+
+class NotCompiled(MethodError):
+    """Why a program is not compiled: what it states is not made of factors that can be read."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """The elements of a statement in one run on B rows.
+
+    law: of all of them. parameters: (B, E, P). value: (B, E), or (B, E, V) of vectors (of binomials x and the
+    number of trials). seen: (B, E), None: all.
+    """
+
+    law: Law
+    parameters: Tensor
+    value: Tensor
+    seen: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Variables:
+    """The elements of the latents of a row, each a variable of few values.
+
+    places: where each variable's code lies in a row's code. options: (S, w), what it may be.
+    """
+
+    layout: Layout
+    places: tuple[slice, ...]
+    options: tuple[Tensor, ...]
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, layout: Layout) -> Variables:
+        places, options, names = [], [], []
+        for latent in layout:
+            assert latent.options is not None
+            start, width = layout.slices[latent.name].start, latent.options.shape[1]
+            for element in range(latent.elements):
+                places.append(slice(start + element * width, start + (element + 1) * width))
+                options.append(latent.options.double())
+                names.append(latent.name)
+        return cls(layout, tuple(places), tuple(options), tuple(names))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """How many values each has."""
+        return tuple(len(one) for one in self.options)
+
+    def of_site(self, name: str) -> list[int]:
+        """The variables that are elements of a latent, in order."""
+        return [place for place, own in enumerate(self.names) if own == name]
+
+    def codes(self, chosen: Tensor, like: Tensor) -> Tensor:
+        """Return codes (..., W) of the numbers (..., V) of the values that are chosen."""
+        found = like.new_zeros(*chosen.shape[:-1], self.layout.width)
+        for place, (part, options) in enumerate(zip(self.places, self.options, strict=True)):
+            found[..., part] = options.to(like)[chosen[..., place]]
+        return found
+
+    def own_values(self, variable: int) -> Tensor:
+        """Return the numbers (S,) that laws know the values by: of a choice and a one-hot vector their places."""
+        options = self.options[variable]
+        return options[:, 0] if options.shape[1] == 1 else torch.arange(len(options)).double()
+
+
+def read(
+    model: Model,
+    data: Data,
+    params: Mapping[str, Tensor],
+    variables: Variables,
+    chosen: Tensor,
+    tabulated: frozenset[str] = frozenset(),
+) -> dict[str, Statement]:
+    """Run the program on rows at chosen values (B, V) of their variables, and read what it states, but the globals.
+
+    tabulated: statements whose laws are taken as those of few values.
+
+    Raises NotCompiled for statements that are not read.
+    """
+    values = variables.layout.decode(variables.codes(chosen, data.x))
+    with pyro.validation_enabled(False):
+        nodes = run(model, data, {**params, **values})
+    return {name: _statement(name, node, len(data), name in tabulated) for name, node in nodes.items() if name not in params}
+
+
+def _statement(name: str, node: Mapping[str, Any], rows: int, tabulated: bool) -> Statement:
+    dim, scale = row_dim_of(node, rows), node.get("scale", 1.0)
+    if dim is None:
+        raise NotCompiled(f"'{name}' is stated outside the plate of rows")
+    if not (isinstance(scale, int | float) and scale == 1):
+        raise NotCompiled(f"'{name}' is scaled")
+    made, shape, masks, inner = _without_wrappers(node["fn"])
+    if node.get("mask") is not None and node["mask"] is not True:
+        masks.append((torch.as_tensor(node["mask"]), 0))
+    try:
+        law, parameters = parameters_of(made, tabulated=tabulated)
+    except ValueError as error:
+        raise NotCompiled(f"'{name}': {error}") from None
+    vector = type(made).__name__ == "BernoulliVector"
+    batch, inner = ((*shape, *made.event_shape), inner + 1) if vector else (tuple(shape), inner)
+    event = () if vector else tuple(made.event_shape)
+    axis = dim - inner + len(batch)
+    if event and not issubclass(law, CategoricalLaw):
+        raise NotCompiled(f"'{name}' has entries that are vectors, of {type(made).__name__}")
+    if not 0 <= axis < len(batch) or batch[axis] != rows:
+        raise NotCompiled(f"'{name}' has no axis of rows")
+
+    def elements(value: Tensor, own: tuple[int, ...] = ()) -> Tensor:
+        """Bring what there is of the elements to (B, E, ...)."""
+        return value.expand(*batch, *own).movedim(axis, 0).reshape(rows, -1, *own)
+
+    sizes = [own.shape[-1] if issubclass(law, CategoricalLaw) else 0 for own in parameters.values()]
+    parts = [
+        elements(own, (size,)) if size else elements(own).unsqueeze(-1)
+        for own, size in zip(parameters.values(), sizes, strict=True)
+    ]
+    found = law(type(made), tuple(parameters), tuple(sizes))
+    seen = None
+    for mask, outside in masks:
+        own = elements(mask.reshape(*mask.shape, *[1] * (inner - outside)))
+        seen = own if seen is None else seen & own
+    return Statement(found, torch.cat(parts, -1), _values(made, law, node["value"], parts[0], elements, event), seen)
+
+
+def _without_wrappers(made: Any) -> tuple[Any, tuple[int, ...], list[tuple[Tensor, int]], int]:
+    """Return a distribution without what is about it, its batch shape, masks with the number of axes of events outside
+    of each, and that of all."""
+    masks: list[tuple[Tensor, int]] = []
+    shape, inner = made.batch_shape, 0
+    while True:
+        kind = type(made).__name__
+        if isinstance(made, Independent):
+            inner, made = inner + made.reinterpreted_batch_ndims, made.base_dist
+            shape = made.batch_shape
+        elif kind == "MaskedDistribution":
+            if made._mask is not True:
+                masks.append((torch.as_tensor(made._mask), inner))
+            made = made.base_dist
+        elif kind == "ExpandedDistribution":
+            made = made.base_dist
+        else:
+            return made, tuple(shape), masks, inner
+
+
+def _values(
+    made: Any, law: type[Law], value: Tensor, like: Tensor, elements: Callable[..., Tensor], event: tuple[int, ...]
+) -> Tensor:
+    """Return the values (B, E) of the elements, (B, E, V) of vectors."""
+    if law is FactorLaw:
+        return torch.ones_like(like[..., 0])
+    found = elements(value, event).to(like)
+    if "OneHot" in type(made).__name__:
+        return found.argmax(-1).to(like)
+    if law is BinomialLaw:
+        return torch.stack([found, elements(torch.as_tensor(made.total_count)).to(like)], -1)
+    return found

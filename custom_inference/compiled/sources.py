@@ -1,0 +1,167 @@
+"""Where the parameters of elements come from: single entries of globals, sums of entries, or the program itself.
+
+Every source gives the parameters (G, C, U, P) of a block of G alike factors from a vector of all entries of all globals:
+at the C values of a factor's parents, of its U elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.compiled.probes import SAME, alike
+
+#: Neighbours in the order of fingerprints that a number is compared with.
+_NEIGHBOURS = (-2, -1, 0, 1, 2)
+
+
+@dataclass(frozen=True)
+class Entries:
+    """The entries of all globals as one vector: the sites, their shapes, and where each begins."""
+
+    shapes: dict[str, tuple[int, ...]]
+
+    @property
+    def slices(self) -> dict[str, slice]:
+        """Site -> its entries."""
+        found, start = {}, 0
+        for site, shape in self.shapes.items():
+            size = torch.Size(shape).numel()
+            found[site], start = slice(start, start + size), start + size
+        return found
+
+    def flatten(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Return all entries as one vector."""
+        return torch.cat([values[site].reshape(-1) for site in self.shapes])
+
+    def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return the values of the sites."""
+        return {site: flat[part].reshape(self.shapes[site]) for site, part in self.slices.items()}
+
+
+class Source(Protocol):
+    """Gives parameters; ``sites`` are those whose entries they depend on."""
+
+    sites: frozenset[str]
+
+    def parameters(self, flat: Tensor) -> Tensor:
+        """Return the parameters (G, C, U, P) at a vector of all entries."""
+        ...
+
+    def to(self, like: Tensor) -> Self:
+        """Return the source with numbers of the type and the device of ``like``."""
+        ...
+
+
+@dataclass(frozen=True)
+class EntrySource:
+    """Every parameter is a + b v of one entry v, or a number a.
+
+    index, shift, slope: (G, C, U, P) the entry's place, a, and b, which is 0 where there is no entry.
+    """
+
+    index: Tensor
+    shift: Tensor
+    slope: Tensor
+    sites: frozenset[str]
+
+    @property
+    def plain(self) -> bool:
+        """Whether every parameter is an entry as it is."""
+        return bool((self.slope == 1).all()) and bool((self.shift == 0).all())
+
+    def parameters(self, flat: Tensor) -> Tensor:
+        found = flat[self.index]
+        return found if self._plain else self.shift + self.slope * found
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_plain", self.plain)
+
+    _plain = False
+
+    def to(self, like: Tensor) -> EntrySource:
+        return replace(self, index=self.index.to(like.device), shift=self.shift.to(like), slope=self.slope.to(like))
+
+    @classmethod
+    def stack(cls, sources: Sequence[EntrySource]) -> EntrySource:
+        """Put the factors of several blocks behind each other."""
+        parts = [torch.cat([getattr(one, name) for one in sources]) for name in ("index", "shift", "slope")]
+        return cls(*parts, frozenset().union(*(one.sites for one in sources)))
+
+
+def match_entries(values: Sequence[Tensor], flat: Sequence[Tensor], entries: Entries) -> EntrySource | None:
+    """Find the entry v of which every parameter is a + b v, from parameters at four values of all entries.
+
+    (v - v') / (v - v'') is the same of a parameter and its entry, whatever a and b are, and differs between entries.
+    None where there is some parameter without one.
+    """
+    shape = values[0].shape
+    v, t = torch.stack([one.reshape(-1) for one in values]), torch.stack(list(flat))
+    constant = alike(v[0], v[1]) & alike(v[0], v[2]) & alike(v[0], v[3])
+    index = torch.zeros(v.shape[1], dtype=torch.long)
+    shift, slope = torch.where(constant, v[0], 0.0), torch.zeros_like(v[0])
+    rest = (~constant).nonzero()[:, 0]
+    if len(rest):
+        found = _match(v[:, rest], t)
+        if found is None:
+            return None
+        index[rest], shift[rest], slope[rest] = found
+    used = torch.unique(index[slope != 0])
+    sites = frozenset(s for s, part in entries.slices.items() if bool(((used >= part.start) & (used < part.stop)).any()))
+    return EntrySource(index.reshape(shape), shift.reshape(shape), slope.reshape(shape), sites)
+
+
+def _match(v: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+    """The entries, a and b of parameters (4, M), none of which is constant."""
+    moving = ((t[0] != t[1]) & (t[0] != t[2])).nonzero()[:, 0]
+    if not len(moving):
+        return None
+    t = t[:, moving]
+    ratio, order = ((t[0] - t[1]) / (t[0] - t[2])).sort()
+    wanted = (v[0] - v[1]) / (v[0] - v[2])
+    near = torch.searchsorted(ratio, wanted.nan_to_num().contiguous())
+    best = torch.full_like(wanted, torch.inf)
+    index, shift, slope = torch.zeros_like(near), torch.zeros_like(wanted), torch.zeros_like(wanted)
+    for step in _NEIGHBOURS:
+        at = order[(near + step).clamp(0, len(order) - 1)]
+        b = _snap((v[0] - v[1]) / (t[0, at] - t[1, at]))
+        a = _snap(v[0] - b * t[0, at])
+        right = torch.ones_like(best, dtype=torch.bool)
+        for number in range(4):
+            right &= alike(a + b * t[number, at], v[number])
+        cost = torch.where(right, a.abs() + (b - 1).abs(), torch.inf)
+        better = cost < best
+        best, index = torch.where(better, cost, best), torch.where(better, moving[at], index)
+        shift, slope = torch.where(better, a, shift), torch.where(better, b, slope)
+    return (index, shift, slope) if bool(best.isfinite().all()) else None
+
+
+def _snap(value: Tensor) -> Tensor:
+    """Round what is a whole number but for rounding."""
+    whole = value.round()
+    return torch.where((value - whole).abs() < 1e3 * SAME, whole, value)
+
+
+@dataclass(frozen=True)
+class ProgramSource:
+    """Parameters that the program itself computes, run on copies of rows at all values of the parents.
+
+    runs: gives (rows, elements, parameters) of a statement at a vector of entries; many blocks share it. place: (G, C,
+    U, 2) which row and which element each parameter is of.
+    """
+
+    runs: Any
+    statement: str
+    row: Tensor
+    element: Tensor
+    sites: frozenset[str]
+
+    def parameters(self, flat: Tensor) -> Tensor:
+        return self.runs(flat)[self.statement][self.row, self.element]
+
+    def to(self, like: Tensor) -> ProgramSource:
+        return replace(self, row=self.row.to(like.device), element=self.element.to(like.device))

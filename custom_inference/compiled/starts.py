@@ -1,0 +1,155 @@
+"""Starts of compiled programs, from the data: their columns' means with noise, rows as centres, tempering; and moves of
+what may change places."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.distributions import biject_to
+
+from custom_inference.compiled.moves import find_exchangeable, move_places
+from custom_inference.compiled.probes import Probe
+from custom_inference.compiled.structure import Bound
+from custom_inference.core.engine import Params
+from custom_inference.core.proposals import Proposals
+from ppl_models import Model
+
+#: How far entries are moved on unconstrained scales, in the starts at the means of columns.
+_NOISE = 0.7
+#: The part of a centre that is its own row's, and iterations while the likelihood is tempered from the first exponent.
+_OWN, _TEMPERED, _EXPONENT = 0.5, 8, 0.2
+#: Starts of a race, and iterations before half of them are left out, at first.
+_RACED, _LAP = 4, 8
+
+
+class Starts(Proposals):
+    """What a search does for a compiled program."""
+
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Return three races of starts, on rows enough for every value of a latent to be seen."""
+        return 3, 2000
+
+    def draw_start(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
+        """Start at the means of the columns, with noise that tells alike entries apart."""
+        uniform = self._step_at(rows, self._uniform(rows), float(len(rows)))
+        state = self.engine.m_step(model, self._typical(model, rows, generator), uniform, rows)
+        return _perturb(model, state, generator, _NOISE)
+
+    def propose(self, model: Model, rows: Bound, generator: torch.Generator, attempt: int) -> Params:
+        """Race starts at the means of the columns against starts with rows as centres: the better half goes on."""
+        engine, field = self.engine, []
+        for number in range(_RACED):
+            state = self._centres(model, rows, generator) if number % 2 else self._tempered(model, rows, generator)
+            field.append((0.0, state))
+        length = _LAP
+        while len(field) > 1:
+            field = [self._run(model, rows, state, length) for _, state in field]
+            field = sorted(field, key=lambda pair: -pair[0])[: len(field) // 2]
+            length *= 2
+        return field[0][1]
+
+    def _run(self, model: Model, rows: Bound, state: Params, length: int) -> tuple[float, Params]:
+        """Take some iterations; return the objective before the last of them, and the state."""
+        value = -torch.inf
+        for _ in range(length):
+            step = self.engine.e_step(model, state, rows)
+            value = self.engine.objective_at(model, state, step.bound)
+            state = self.engine.m_step(model, state, step, rows)
+        return value, state
+
+    def _tempered(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
+        """Start at the means of the columns, with a few iterations in which the likelihood is tempered."""
+        state = self.draw_start(model, rows, generator)
+        for number in range(_TEMPERED):
+            temperature = _EXPONENT ** (1 - number / _TEMPERED)
+            state = self.engine.m_step(model, state, self.engine.e_step(model, state, rows, temperature=temperature), rows)
+        return state
+
+    def refine(self, model: Model, rows: Bound, params: Params, generator: torch.Generator, agreed: bool) -> Params:
+        """Merge and split what may change places, less often where starts agreed; on some rows where these are many."""
+        sizes = [one.size for one in find_exchangeable(rows.structure)]
+        if not sizes or len(rows) < 3:
+            return params
+        patience, some = (-(-max(sizes) // 2) if agreed else 2 * max(sizes)), self.search_size(model, len(rows))[1]
+        if len(rows) < 2 * some:
+            return move_places(self.engine, model, rows, params, patience, generator)
+        part = rows.select(torch.randperm(len(rows), generator=generator)[:some])
+        moved = move_places(self.engine, model, part, params, patience, generator)
+        before, after = (
+            self.engine.objective_at(model, one, self.engine.e_step(model, one, rows).bound) for one in (params, moved)
+        )
+        return moved if after > before else params
+
+    def _centres(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
+        """Start with a few rows, whose latents have values of their own, beside the means of all."""
+        variables = rows.structure.variables
+        number = min(len(rows), max(variables.sizes))
+        index = _distant_rows(rows, number, generator)
+        some = rows.select(index)
+        chosen = torch.stack([torch.randperm(size, generator=generator).repeat(-(-number // size))[:number] for size in variables.sizes], 1)
+        own = some.gather(_one_hot(some, chosen))
+        mean = self._uniform(rows)
+        scale = len(rows) / number
+        mixed = [scale * _OWN * one + (1 - _OWN) * other for one, other in zip(own, mean, strict=True)]
+        state = self._typical(model, rows, generator)
+        return _perturb(model, self.engine.m_step(model, state, self._step_at(rows, mixed, float(len(rows))), rows), generator, 0.1)
+
+    def _typical(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
+        """Draw values of the globals from nowhere in particular."""
+        seed = int(torch.randint(2**31, (), generator=generator))
+        probe = Probe(model, rows.structure.probe.data, rows.structure.variables, seed=seed)
+        return {site: value.to(rows.like) for site, value in probe.draw_globals().items()}
+
+    def _uniform(self, rows: Bound) -> list[Tensor]:
+        """The expected features where all values of all latents have the same probability."""
+        shares = []
+        for block, part in zip(rows.blocks, rows.parts, strict=True):
+            size = torch.Size(block.sizes).numel()
+            number = 1 if part is None else len(rows)
+            weight = (len(rows) if part is None else 1) / size
+            shares += [rows.like.new_full((number, *block.sizes), weight)] * len(block.scopes)
+        return rows.gather(shares)
+
+    @staticmethod
+    def _step_at(rows: Bound, counted: Sequence[Tensor], number: float) -> Any:
+        from custom_inference.core.engine import EStep
+
+        statistics = {str(place): value for place, value in enumerate(counted)}
+        return EStep({**statistics, "rows": rows.like.new_tensor(number)}, {}, rows.like)
+
+
+def _one_hot(rows: Bound, chosen: Tensor) -> list[Tensor]:
+    """Marginals of all factors where the variables have the numbers (N, V) of values."""
+    found = []
+    for block, part in zip(rows.blocks, rows.parts, strict=True):
+        for scope in block.scopes:
+            share = rows.like.new_zeros(len(rows), *block.sizes)
+            share[(torch.arange(len(rows)), *(chosen[:, v] for v in scope))] = 1.0
+            found.append(share.sum(0, keepdim=True) if part is None else share)
+    return found
+
+
+def _distant_rows(rows: Bound, number: int, generator: torch.Generator) -> Tensor:
+    """Choose rows far from each other, by what was observed of them (greedy k-means++)."""
+    features = [part.features.transpose(0, 1).flatten(1) for part in rows.parts if part is not None and part.features is not None]
+    if not features:
+        return torch.randperm(len(rows), generator=generator)[:number]
+    from custom_inference.families.mixtures.common import distant_rows, squared_distances
+
+    return distant_rows(squared_distances(torch.cat(features, 1)), rows.like.new_ones(len(rows)), number, generator)
+
+
+def _perturb(model: Model, state: Params, generator: torch.Generator, noise: float) -> Params:
+    """Move all entries a little on unconstrained scales."""
+    found = dict(state)
+    for site in model.unknown_sites:
+        prior: Any = model.prior(site, values={name: value.double() for name, value in found.items()})
+        transform: Any = biject_to(prior.support)
+        free = transform.inv(found[site].double())
+        spread = 1.0 if prior.support.event_dim == 0 and str(prior.support) == "Real()" else 1.0
+        moved = free + noise * spread * torch.randn(free.shape, generator=generator, dtype=torch.float64)
+        found[site] = transform(moved).to(state[site])
+    return found
