@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 
 from custom_inference.checks.exact import Exact
+from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
@@ -49,7 +50,17 @@ def default_method(model: Model, data: Data | None) -> Any:
     return family_of(model).methods.get(name, _by_engine(name))()
 
 
-def _by_structure(model: Model) -> SVI:
+def _by_structure(model: Model) -> EM | SVI:
+    return EM() if is_compilable(model) else _by_density(model)
+
+
+def is_compilable(model: Model) -> bool:
+    """Whether a program without engines may have a compiled one: rows with finite latents alone."""
+    return is_own_of_rows(model) and not model.has_continuous_locals
+
+
+def _by_density(model: Model) -> SVI:
+    """The method of a program that is not compiled: its density is all that is used."""
     if is_own_of_rows(model) and model.has_continuous_locals:
         if is_feasible(model):
             return SVI(guide="delta", optimizer="lbfgs", restarts=_INTEGRATED_STARTS, agree=_AGREE)
@@ -74,6 +85,9 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     model = require_model(with_sizes(model, x, arguments))
     chosen = default_method(model, None) if method is None else resolve_method(method, model=model)
     names = _settings_of(chosen)
+    if method is None and is_compilable(model) and set(arguments) & (set(_settings_of(SVI)) - set(names)):
+        chosen = _by_density(model)  # whose settings these are
+        names = _settings_of(chosen)
     settings = {name: arguments.pop(name) for name in names if name in arguments}
     _refuse_unknown(chosen, arguments, (*_ARGUMENTS, *model.other_sites), beside=names, model=model)
     configured = with_settings(chosen, settings)
@@ -81,6 +95,10 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
         configured, x, arguments = _that_takes_the_size(model, configured, settings, x, arguments)
     try:
         return configured.fit(model, x, seed=seed, **arguments)
+    except NotCompiled as error:
+        if method is not None:
+            raise
+        return _not_compiled(model, settings, error).fit(model, x, seed=seed, **arguments)
     except CapacityError as error:
         if method is not None:
             raise
@@ -174,6 +192,14 @@ def _stand_in(engine: str, settings: Mapping[str, Any], why: str) -> _Instead:
     return _Instead(with_settings(_by_engine(engine)(), dict(settings)), f"since {why}")
 
 
+def _not_compiled(model: Model, settings: Mapping[str, Any], error: NotCompiled) -> _Instead:
+    """What fits a program that is not compiled. Raises the error where that lacks the settings that were asked for."""
+    other = _by_density(model)
+    if not set(settings) <= set(_settings_of(other)):
+        raise error
+    return _Instead(with_settings(other, dict(settings)), str(error))
+
+
 def _in_less_memory(model: Model, settings: Mapping[str, Any], error: CapacityError) -> _Instead:
     """What fits where the default needs more memory than there is. Raises the error where nothing does."""
     name = family_of(model).stand_in
@@ -222,6 +248,8 @@ class Default:
         method, data, arguments = _that_takes_the_size(model, chosen, self.settings, data, arguments)
         try:
             return method.fit(model, data, **arguments)
+        except NotCompiled as error:
+            return _not_compiled(model, self.settings, error).fit(model, data, **arguments)
         except CapacityError as error:
             return _in_less_memory(model, self.settings, error).fit(model, data, **arguments)
 
@@ -247,6 +275,7 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
     if (best_reference(model) in ("enumeration", "quadrature")) if own else not continuous or "exact" in family.engines:
         found["exact"] = Exact
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
+    found |= {"em": EM} if is_compilable(model) else {}
     if model.has_atoms:
         return {**found, **({} if family.sampler is None else {"gibbs": CollapsedGibbs}), **family.methods}
     found |= {f"svi_{name}": partial(SVI, guide=name) for name in family.guides}

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, enumerate_local, solve_local
@@ -22,6 +23,10 @@ from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 from ppl_models.core.unsized import with_sizes
+
+
+#: Learns the globals of programs that are not compiled.
+_LEARNER = SVI(guide="delta", optimizer="lbfgs", restarts=3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +55,10 @@ class Exact(Method):
     def fit(self, model: Model, data: Any, **settings: Any) -> Fit:
         """Learn the globals with the local latents summed out; settings as those of every method."""
         model = require_model(with_sizes(model, data, settings))
-        fit = self._learner(model).fit(model, data, **settings)
+        try:
+            fit = self._learner(model).fit(model, data, **settings)
+        except NotCompiled:
+            fit = _LEARNER.fit(model, data, **settings)
         fit.method, fit.method_name = self, f"Exact({fit.method_name})"
         return fit
 
@@ -67,7 +75,7 @@ class Exact(Method):
                 f"{type(model).__name__} has {describe_reals(model)}. Use SVI(guide='gaussian') or NUTS()"
             )
         if self.globals_ == "map" and is_own_of_rows(model) and not self.generic:
-            return SVI(guide="delta", optimizer="lbfgs", restarts=3)
+            return EM() if not model.has_continuous_locals else _LEARNER
         if self.globals_ == "map" and (self.generic or not engines_of(model)):
             return SVI(guide="delta")
         return methods[self.globals_]

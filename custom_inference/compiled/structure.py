@@ -26,6 +26,8 @@ from ppl_models.core.hierarchy import typical_values
 _MOST_VALUES = 64
 #: Rows, and values of their latents, on which factors are proved to be the program; and by how much they may differ.
 _PROVED, _DIFFER = 48, 1e-7
+#: Values of a row that a step of its sum takes at once, at most.
+_WIDEST = 2**16
 #: Rows on which the latents of a program are read.
 _READ = 64
 
@@ -91,6 +93,8 @@ class Structure:
             cells.append(number)
         scopes = [scope for block in blocks for scope in block.scopes]
         plan = Plan.of(scopes, self.variables.sizes)
+        if plan.width > _WIDEST:
+            raise NotCompiled(f"its sum goes through {plan.width:.3g} values of a row at once, of at most {_WIDEST}")
         return Bound(self, tuple(blocks), tuple(parts), tuple(cells), offset, plan)
 
     def _features(self, stated: Statement, elements: Tensor, law: Law) -> tuple[Tensor, Tensor]:
@@ -295,7 +299,7 @@ def structure_of(model: Model, data: Data) -> Structure:
             known = str(reason)
         _STRUCTURES[model] = known
     if isinstance(known, str):
-        raise NotCompiled(known)
+        raise NotCompiled(f"{type(model).__name__} is not compiled: {known}")
     return known
 
 

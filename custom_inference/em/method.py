@@ -125,7 +125,8 @@ class VariationalEM(Method):
         super().ask(model)
         if self._at_known(model) is not None:
             return
-        engine, example = self.engine(model), to_ask_with(model)
+        engine = self.engine(model)
+        example = None if is_own_of_rows(model) else to_ask_with(model)  # compiled engines take any prior
         if example is not None:
             with contextlib.suppress(CapacityError):  # of which the example's size says nothing
                 engine.check(model, engine.rows(*example))
