@@ -1,16 +1,19 @@
 """What a report measured, as digests of code, so that it can be told later whether that has changed.
 
-A report measures the models that its command's code reaches. What stands for a model is its program and the engines of
-its family's record: the functions, classes and constants of :mod:`custom_inference.families` that the record reaches by
-their names. Comments, docstrings, layout and what errors say count for nothing. The drivers that all families share
-(``em``, ``gibbs``, ``core``) are left out: a change there that changes fits shows in ``benchmarks.frozen_fits``, and
-concerns every report.
+A report measures the models that its command's code reaches. What stands for a model is what its class and its
+family's record reach by names, and the driver that runs what the record has: ``em`` of engines, ``gibbs`` of a sampler.
+The names lead through the model's file and bases, likelihoods, distributions, families and the shared rooms (``core``,
+``em``, ``gibbs``, ``svi``), but from engines to no other model, and from a driver, which serves all models, to nothing
+of ``ppl_models``. Of shared rooms only functions, methods and settings count that compute: that have arithmetic,
+numbers or what tensors compute. Modules that read, check, show and keep (``_ASIDE``), and what is asked of fits, are
+not followed. These, plumbing, and generic methods (``SVI``, ``NUTS``) that no family names are left to
+``benchmarks.frozen_fits``. In which module something stands, names of locals, docstrings, words, and checks that only
+refuse or warn count for nothing (``_canonical``).
 """
 
 from __future__ import annotations
 
 import ast
-import copy
 import functools
 import hashlib
 import re
@@ -18,6 +21,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks._canonical import canonical, text_of
 from custom_inference.families import ROOMS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -40,13 +44,68 @@ def _git(*arguments: str) -> str:
 
 #: A module and a name that it defines; "" for all of it.
 _Place = tuple[str, str]
+#: What a record names -> the driver that runs it.
+_DRIVERS: dict[str, _Place] = {
+    "engines": ("custom_inference.em.method", "VariationalEM"),
+    "sampler": ("custom_inference.gibbs.method", "CollapsedGibbs"),
+}
+#: Modules whose classes and functions count whole, where they are reached; of other modules what computes.
+_WHOLE = (_FAMILIES, "ppl_models")
+_SHARED = ("ppl_models.core", "ppl_models.kinds")
+#: Modules that read, check, tell or keep, and what is asked of fits: they are not followed.
+_ASIDE = (
+    *(f"ppl_models.{room}" for room in ("data", "datasets")),
+    *(f"ppl_models.core.{name}" for name in ("bars", "displays", "doors", "errors", "turns", "unsized")),
+    *(f"custom_inference.{room}" for room in ("checks", "faces", "methods", "em.checkpoint", "em.unbounded")),
+    *(f"custom_inference.core.{name}" for name in ("ended", "evaluate", "fit", "local_inference", "method")),
+    *(f"custom_inference.core.{name}" for name in ("posterior_bounds", "presentation", "process", "progress")),
+    *(f"custom_inference.core.{name}" for name in ("report_table", "result", "settings", "store", "tensor_files")),
+    *(f"custom_inference.core.{name}" for name in ("threads", "unbounded")),
+)
+#: Rooms that serve all models: what they name of ``ppl_models`` says nothing of the one at hand.
+_ANY_MODEL = ("custom_inference.em", "custom_inference.gibbs")
+#: What only tensors and arrays compute.
+_COMPUTING = {
+    "exp",
+    "log",
+    "log1p",
+    "expm1",
+    "sqrt",
+    "square",
+    "sum",
+    "mean",
+    "prod",
+    "cumsum",
+    "softmax",
+    "log_softmax",
+}
+_COMPUTING |= {"logsumexp", "sigmoid", "clamp", "lgamma", "digamma"}
 
 
 @functools.cache
 def digest(model: str, root: Path = ROOT) -> str:
     """Eight letters for the code of a model: its program, and what its family's record reaches."""
-    parts = [_bare(_tree(_programs(root)[model])), *_record_code(model, root)]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:8]
+    return hashlib.sha256("\n".join(sorted(set(_code(model, root).values()))).encode()).hexdigest()[:8]
+
+
+def _code(model: str, root: Path) -> dict[_Place, str]:
+    """The code of a model by its places: what its class reaches, and its records and those of its bases."""
+    room = f"{_FAMILIES}.{ROOMS[model]}"
+    program = ".".join(_programs(root)[model].relative_to(root).with_suffix("").parts)
+    records = [canonical(record) for record in _records(model, room, root)]
+    found = {(room, f"record {number}"): text_of(record) for number, record in enumerate(records)}
+    queue = [(program, model), *(place for record in records for place in _reached(room, record, root))]
+    queue += [driver for named, driver in _DRIVERS.items() if any(named in _settings(one) for one in records)]
+    while queue:
+        place = queue.pop()
+        if place not in found:
+            found[place], further = _code_of(*place, root)
+            queue += further
+    return {place: text for place, text in found.items() if text}
+
+
+def _settings(node: ast.AST) -> set[str]:
+    return {one.arg for one in ast.walk(node) if isinstance(one, ast.keyword) and one.arg}
 
 
 @functools.cache
@@ -56,27 +115,14 @@ def _programs(root: Path) -> dict[str, Path]:
     return {name: path for path in paths for name in re.findall(r"^class (\w+)\(", path.read_text("utf-8"), re.M)}
 
 
-def _record_code(model: str, root: Path) -> list[str]:
-    """The code that the records of a model and of its bases reach within the families, in the order of its places."""
-    room = f"{_FAMILIES}.{ROOMS[model]}"
-    records = _records(model, room, root)
-    found = {(room, f"record {number}"): _bare(record) for number, record in enumerate(records)}
-    queue = [place for record in records for place in _reached(room, record, root)]
-    while queue:
-        place = queue.pop()
-        if place not in found and _path(place[0], root) is not None:
-            found[place], further = _code_of(*place, root)
-            queue += further
-    return [f"{' '.join(place)}\n{found[place]}" for place in sorted(found)]
-
-
 @functools.cache
 def _code_of(module: str, name: str, root: Path) -> tuple[str, list[_Place]]:
-    """The code of a place, and the places that it names."""
+    """The code of a place that counts, and the places that it names."""
     nodes: list[ast.AST] = [*_named(module, root).get(name, ())] if name else [_tree_of(module, root)]
+    bare = [canonical(node) for node in nodes]
     # What a module does not define itself it imports.
-    reached = [place for node in nodes or [ast.Name(name)] for place in _reached(module, node, root)]
-    return "\n".join(map(_bare, nodes)), reached
+    reached = [place for node in bare or [ast.Name(name)] for place in _reached(module, node, root)]
+    return "\n".join(text_of(one) for node in bare for one in _counting(module, node)), reached
 
 
 def _records(model: str, room: str, root: Path) -> list[ast.AST]:
@@ -105,17 +151,25 @@ def _ancestry(model: str, root: Path) -> set[str]:
 
 
 def _reached(module: str, node: ast.AST, root: Path) -> list[_Place]:
-    """The places in the families that a piece of a module's code names."""
+    """The places that a piece of a module's code names, and that may count."""
     own, imported = _named(module, root), _imported(module, root)
+    here = {alias: (base, name) for base, name, alias in _aliases(node)}  # imports within a function
+    parts: dict[str, list[str]] = {}
+    for one in ast.walk(node):
+        if isinstance(one, ast.Attribute) and isinstance(one.value, ast.Name):
+            parts.setdefault(one.value.id, []).append(one.attr)
     found: list[_Place] = []
-    for used in dict.fromkeys(_used(node)):
-        base, name = imported.get(used, ("", ""))
+    for used in dict.fromkeys([*_used(node), *here]):
+        base, name = here.get(used, imported.get(used, ("", "")))
         if used in own:
             found.append((module, used))
-        elif base.startswith(f"{_FAMILIES}.") or f"{base}.{name}".startswith(f"{_FAMILIES}."):
+        elif _path(base, root) is not None:
             whole = f"{base}.{name}" if name else base
-            found.append((base, name) if _path(whole, root) is None else (whole, ""))
-    return found
+            module_of = _path(whole, root) is not None
+            found += [(whole, part) for part in parts.get(used, [""])] if module_of else [(base, name)]
+    aside = (*_ASIDE, "ppl_models") if module.startswith(_ANY_MODEL) else _ASIDE
+    mine = module.startswith("ppl_models")
+    return [one for one in found if not one[0].startswith(aside) and (mine or one[1] not in ROOMS)]
 
 
 @functools.cache
@@ -139,21 +193,21 @@ def _tree_of(module: str, root: Path) -> ast.Module:
     return ast.Module([], []) if path is None else _tree(path)
 
 
-def _bare(node: ast.AST) -> str:
-    """Code without docstrings and what errors say; comments and layout are no part of it."""
-    return ast.unparse(_Bare().visit(copy.deepcopy(node)))
+def _counting(module: str, node: ast.AST) -> list[ast.AST]:
+    """The pieces of canonical code that count: all, or of shared modules the functions and settings that compute."""
+    if module.startswith(_WHOLE) and not module.startswith(_SHARED):
+        return [node]
+    pieces = node.body if isinstance(node, ast.ClassDef | ast.Module) else [node]
+    return [one for one in pieces if any(map(_computes, ast.walk(one)))]
 
 
-class _Bare(ast.NodeTransformer):
-    """Takes docstrings, and what is raised, out of code."""
-
-    def visit_Raise(self, node: ast.Raise) -> ast.AST:
-        return ast.copy_location(ast.Raise(), node)
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-            node.body = node.body[1:] or [ast.Pass()]
-        return super().generic_visit(node)
+def _computes(node: ast.AST) -> bool:
+    """Whether there is arithmetic, a number, or what a tensor computes."""
+    if isinstance(node, ast.BinOp | ast.AugAssign):
+        return not isinstance(node.op, ast.BitOr | ast.BitAnd)
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, int | float) and node.value not in (False, True)
+    return isinstance(node, ast.Attribute) and node.attr in _COMPUTING
 
 
 # ----- models that a command reaches ------------------------------------------------------------------------------
@@ -204,7 +258,7 @@ def _defined(node: ast.stmt) -> list[str]:
     return [one.id for target in targets for one in ast.walk(target) if isinstance(one, ast.Name)]
 
 
-def _aliases(tree: ast.Module) -> Iterator[tuple[str, str, str]]:
+def _aliases(tree: ast.AST) -> Iterator[tuple[str, str, str]]:
     """(module, name or "", name here) of every import."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):

@@ -81,7 +81,8 @@ _OTHER = 2
 class LdaVB:
     def step(self):
         if self.value < _TOLERANCE:
-            raise MethodError("too small")
+            return self.value
+        raise MethodError("too small")
 """
 
 
