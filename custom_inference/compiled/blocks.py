@@ -7,9 +7,9 @@ and elements; and what the M step needs of the rows is the transposed product wi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,8 +17,9 @@ from torch import Tensor
 from custom_inference.compiled.laws import Law
 from custom_inference.compiled.sources import EntrySource, Source
 
-#: Rows' features are laid out over all cells where these are no more than so many numbers a row.
-_LAID_OUT = 4096
+#: Rows' features are laid out over all cells where these are no more than so many numbers a row, and so many times as
+#: many as elements.
+_LAID_OUT, _TIMES = 4096, 16
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ class Block:
     """G factors.
 
     scopes: of each the parents, then the variable that is drawn, if it is a latent's. sizes: of these.
-    own: (S, F) features of the values that may be drawn, own_base: (S,) what else log p has of them; None of data.
+    sources: of each parameter of the law, by its name. own: (S, F) features of the values that may be drawn, own_base: (S,) what else log p has of them; None of data.
     elements: of each factor of data the statement and which of its elements.
     """
 
     law: Law
     scopes: tuple[tuple[int, ...], ...]
     sizes: tuple[int, ...]
-    source: Source
+    sources: tuple[Source, ...]
     own: Tensor | None = None
     own_base: Tensor | None = None
     elements: tuple[tuple[str, Tensor], ...] = ()
@@ -42,7 +43,7 @@ class Block:
         """Return the block with numbers of the type and device of ``like``."""
         own = None if self.own is None else self.own.to(like)
         base = None if self.own_base is None else self.own_base.to(like)
-        return replace(self, source=self.source.to(like), own=own, own_base=base)
+        return replace(self, sources=tuple(one.to(like) for one in self.sources), own=own, own_base=base)
 
     @property
     def key(self) -> tuple[object, ...]:
@@ -52,7 +53,17 @@ class Block:
 
     def natural(self, flat: Tensor) -> Tensor:
         """Return the natural parameters (G, C, U, F)."""
-        return self.law.natural(self.source.parameters(flat))
+        return self.law.natural(self.parameters(flat))
+
+    def parameters(self, flat: Tensor) -> Tensor:
+        """Return the parameters (G, C, U, P) of the law."""
+        parts = [one.parameters(flat) for one in self.sources]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    @property
+    def sites(self) -> frozenset[str]:
+        """The sites whose entries its parameters depend on."""
+        return frozenset().union(*(one.sites for one in self.sources))
 
     def tables(self, natural: Tensor, part: Part | None) -> Tensor:
         """Return the log tables (G, N or 1, *sizes)."""
@@ -77,14 +88,6 @@ class Block:
         else:
             summed = each.new_zeros(number, num_cells, *each.shape[2:]).index_add(1, part.cells, each).movedim(1, 2)
         return summed @ self.own
-
-    def of(self, index: Sequence[int]) -> Block:
-        """Return the block of some of its factors (of single entries)."""
-        assert isinstance(self.source, EntrySource)
-        at = torch.tensor(list(index))
-        source = replace(self.source, **{n: getattr(self.source, n)[at] for n in ("index", "shift", "slope")})
-        elements = tuple(self.elements[i] for i in index) if self.elements else ()
-        return replace(self, scopes=tuple(self.scopes[i] for i in index), source=source, elements=elements)
 
 
 @dataclass(frozen=True)
@@ -117,9 +120,10 @@ class Part:
         if self.cells is None:
             return self.features @ natural.flatten(2).mT
         total = None
+        by_cell = natural.movedim(2, 1)
         for element in range(self.cells.shape[1]):
-            own = natural.movedim(2, 1)[:, self.cells[:, element]]  # (G, N, C, F)
-            part = (own @ self.features[:, :, element].unsqueeze(-1)).squeeze(-1)
+            own = by_cell.index_select(1, self.cells[:, element])  # (G, N, C, F)
+            part = (own * self.features[:, :, element].unsqueeze(2)).sum(-1)
             total = part if total is None else total + part
         assert total is not None
         return total
@@ -140,7 +144,7 @@ class Part:
 def lay_out(features: Tensor, cells: Tensor, num_cells: int) -> Part:
     """Return the features (G, N, E, F) of elements, laid out over all cells (N, E) where these are not too many."""
     size = features.shape[-1]
-    if num_cells * size > _LAID_OUT:
+    if num_cells * size > _LAID_OUT or num_cells > _TIMES * cells.shape[1]:
         return Part(features, cells)
     flat = features.new_zeros(len(features), features.shape[1], num_cells, size)
     place = cells[None, :, :, None].expand_as(features)
@@ -152,13 +156,15 @@ def combine(blocks: Sequence[Block]) -> list[Block]:
     found: list[Block] = []
     groups: dict[tuple[object, ...], list[Block]] = {}
     for block in blocks:
-        if isinstance(block.source, EntrySource) and math.prod(block.source.index.shape[1:]):
-            groups.setdefault((block.key, *block.source.index.shape[1:]), []).append(block)
+        entries = [one for one in block.sources if isinstance(one, EntrySource)]
+        if len(entries) == len(block.sources):
+            groups.setdefault((block.key, *(tuple(one.index.shape[1:]) for one in entries)), []).append(block)
         else:
             found.append(block)
     for group in groups.values():
-        first, source = group[0], EntrySource.stack([one.source for one in group])  # type: ignore[misc]
+        stacks: list[Any] = [[one.sources[place] for one in group] for place in range(len(group[0].sources))]
+        sources = tuple(EntrySource.stack(stack) for stack in stacks)
         scopes = tuple(scope for one in group for scope in one.scopes)
         elements = tuple(pair for one in group for pair in one.elements)
-        found.append(replace(first, scopes=scopes, source=source, elements=elements))
+        found.append(replace(group[0], scopes=scopes, sources=sources, elements=elements))
     return found

@@ -150,18 +150,19 @@ def _snap(value: Tensor) -> Tensor:
 class ProgramSource:
     """Parameters that the program itself computes, run on copies of rows at all values of the parents.
 
-    runs: gives (rows, elements, parameters) of a statement at a vector of entries; many blocks share it. place: (G, C,
-    U, 2) which row and which element each parameter is of.
+    runs: gives (rows, elements, parameters) of a statement at a vector of entries; many blocks share it. row, element:
+    (G, C, U) which each is of. part: which of the law's numbers it is.
     """
 
     runs: Any
     statement: str
     row: Tensor
     element: Tensor
+    part: slice
     sites: frozenset[str]
 
     def parameters(self, flat: Tensor) -> Tensor:
-        return self.runs(flat)[self.statement][self.row, self.element]
+        return self.runs(flat)[self.statement][self.row, self.element, self.part]
 
     def to(self, like: Tensor) -> ProgramSource:
         return replace(self, row=self.row.to(like.device), element=self.element.to(like.device))

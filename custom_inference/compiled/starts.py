@@ -22,7 +22,9 @@ _NOISE = 0.7
 #: The part of a centre that is its own row's, and iterations while the likelihood is tempered from the first exponent.
 _OWN, _TEMPERED, _EXPONENT = 0.5, 8, 0.2
 #: Starts of a race, and iterations before half of them are left out, at first.
-_RACED, _LAP = 4, 8
+_RACED, _LAP = 4, 6
+#: A start stands still where it gains less than this a row.
+_STILL = 1e-4
 
 
 class Starts(Proposals):
@@ -55,10 +57,16 @@ class Starts(Proposals):
         """Take some iterations; return the objective before the last of them, and the state."""
         value = -torch.inf
         for _ in range(length):
-            step = self.engine.e_step(model, state, rows)
+            step, before = self.engine.e_step(model, state, rows), value
             value = self.engine.objective_at(model, state, step.bound)
+            if value - before < _STILL * len(rows):
+                break
             state = self.engine.m_step(model, state, step, rows)
         return value, state
+
+    def random_starts(self, model: Model, num_rows: int) -> int:
+        """Return none: races have random ones among them."""
+        return 0
 
     def _tempered(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
         """Start at the means of the columns, with a few iterations in which the likelihood is tempered."""

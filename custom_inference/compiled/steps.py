@@ -1,18 +1,19 @@
-"""M steps of compiled programs: modes in closed form where entries of globals are selected, else a climb.
+"""M steps of compiled programs: modes in closed form where the entries of globals have counts, else a climb.
 
 With the expected features S (G, C, U, F) of every block, the expected log joint is linear in the natural parameters,
 
     Q(globals) = sum over blocks <S, natural(parameters(globals))>.
 
-Where the parameters of exponential families are entries, Q is a sum of count log(entry), count log(1 - entry), events
-log(entry) - exposure entry, or of squares: under conjugate priors each entry has its mode in closed form, from sums of S
-over all places where it stands. The other sites climb Q plus their log prior by L-BFGS, from where they are.
+Sites that play one of the parts of ``counts`` everywhere have their modes in closed form under conjugate priors; means of
+normals that are linear predictors of several sites solve one system. The other sites climb Q plus their log prior by
+L-BFGS, from where they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,17 +21,10 @@ from torch import Tensor, distributions
 from torch.distributions import biject_to, constraints
 
 from custom_inference.compiled.blocks import Block
-from custom_inference.compiled.laws import (
-    BernoulliLaw,
-    CategoricalLaw,
-    ExponentialLaw,
-    NormalLaw,
-    PoissonLaw,
-    ZeroInflatedPoissonLaw,
-    clamped,
-)
-from custom_inference.compiled.sources import Entries, EntrySource
+from custom_inference.compiled.counts import COUNTED, Predictors, count, parts_in, say
+from custom_inference.compiled.sources import Entries
 from custom_inference.core.optimize.lbfgs import maximise
+from custom_inference.core.optimize.newton import decreasing_root
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.gamma import Gamma
 from custom_inference.families.conjugate.normal import Normal
@@ -39,26 +33,26 @@ from ppl_models.core.hierarchy import arguments_of, is_function
 from ppl_models.core.priors import is_flat
 from ppl_models.distributions import Flat
 
-#: Probabilities are kept this far from 0, rates and scales above it.
-FLOOR = 1e-6
+#: Probabilities are kept this far from 0 and 1; rates and standard deviations above this.
+FLOOR, _LEAST = 1e-6, 1e-9
 #: Iterations of a climb in one M step.
-_ITERATIONS = 12
-
-#: What is counted of an entry, by the part that it plays: of probabilities, of points of simplexes, of rates, of means
-#: of normals, of their standard deviations.
-Roles = dict[str, str]
-#: The names of what is summed, in every role.
-_COUNTED = {
-    "chance": ("on", "off"), "proportion": ("count",), "rate": ("events", "exposure"), "place": ("pull", "precision"),
-    "spread": ("squares", "number"),
-}  # fmt: skip
-#: Support of a site -> the part that its entries may play, and the priors under which that has a closed form.
-_PARTS: dict[Any, tuple[str, tuple[type, ...]]] = {
-    constraints.unit_interval: ("chance", (distributions.Beta,)),
-    constraints.simplex: ("proportion", (distributions.Dirichlet,)),
-    constraints.positive: ("rate", (distributions.Gamma, distributions.Exponential)),
-    constraints.real: ("place", (distributions.Normal,)),
+_ITERATIONS = 6
+#: Entries of linear predictors that are solved for together, at most.
+_MOST_LINEAR = 1500
+#: The part that entries play -> the supports of their sites, the priors under which it has a closed form, and whether
+#: others, of single numbers, have a mode by a root.
+_CONJUGATE: dict[str, tuple[Any, tuple[type, ...], bool]] = {
+    "chance": (constraints.unit_interval, (distributions.Beta, Flat), True),
+    "proportion": (constraints.simplex, (distributions.Dirichlet, Flat), False),
+    "rate": (constraints.positive, (distributions.Gamma, distributions.Exponential, Flat), True),
+    "place": (constraints.real, (distributions.Normal, Flat), True),
+    "linear": (constraints.real, (distributions.Normal, Flat), False),
+    "spread": (constraints.positive, (Flat,), True),
 }
+#: How far roots are looked for on unconstrained scales: of logarithms and logits.
+_FAR = 30.0
+#: Newton steps of an M step: the next one goes on.
+_NEWTON = 3
 
 
 @dataclass(frozen=True)
@@ -72,43 +66,56 @@ class Steps:
     model: Model
     entries: Entries
     blocks: tuple[Block, ...]
-    roles: Roles
+    roles: dict[str, str]
     climbing: tuple[str, ...]
 
     @classmethod
     def of(cls, model: Model, entries: Entries, blocks: Sequence[Block]) -> Steps:
         """Find which sites have closed forms."""
-        free, parts = list(model.unknown_sites), dict[str, set[str]]()
+        parts = dict[str, set[str]]()
         for block in blocks:
-            for site, role in _parts_in(block, model, entries):
-                parts.setdefault(site, set()).add(role)
+            for site, part in parts_in(block, model, entries):
+                parts.setdefault(site, set()).add(part)
         asked = {name for prior in model.priors.values() for name in arguments_of(prior)}
-        roles = {}
-        for site in free:
-            found, prior = parts.get(site, {"none"}), model.priors[site]
-            role = next(iter(found)) if len(found) == 1 else "mixed"
-            if site not in asked and not is_function(prior) and _is_conjugate(role, model.sites[site].support, prior):
+        roles: dict[str, str] = {}
+        for site in model.unknown_sites:
+            found, prior = parts.get(site, set()), model.priors[site]
+            role = "linear" if found == {"place", "linear"} else next(iter(found)) if len(found) == 1 else ""
+            support, families, others = _CONJUGATE.get(role, (None, (), False))
+            if site in asked or is_function(prior) or model.sites[site].support is not support:
+                continue
+            if is_flat(prior) or isinstance(prior, families) or (others and prior.event_dim == 0):
                 roles[site] = role
-        climbing = tuple(site for site in free if site not in roles)
+        if sum(torch.Size(entries.shapes[s]).numel() for s, role in roles.items() if role == "linear") > _MOST_LINEAR:
+            roles = {site: role for site, role in roles.items() if role != "linear"}
+        climbing = tuple(site for site in model.unknown_sites if site not in roles)
         return cls(model, entries, tuple(blocks), roles, climbing)
+
+    def sites_in(self, *roles: str) -> list[str]:
+        """The sites that play some parts."""
+        return [site for site, role in self.roles.items() if role in roles]
 
     def advance(self, state: Mapping[str, Tensor], statistics: Sequence[Tensor], rows: float) -> dict[str, Tensor]:
         """Return the values that raise Q plus the log prior, from the expected features of every block."""
         found = dict(state)
-        flat = self.entries.flatten(found)
-        places = [site for site, role in self.roles.items() if role != "spread"]
-        sums = self._sums(statistics, flat)
-        found |= {site: self._mode(site, sums, found[site]) for site in places}
-        if any(role == "spread" for role in self.roles.values()):
-            sums = self._sums(statistics, self.entries.flatten(found))
-            found |= {s: self._mode(s, sums, found[s]) for s, role in self.roles.items() if role == "spread"}
+        first = self.sites_in("chance", "proportion", "rate", "place")
+        if first:
+            sums = self._sums(statistics, found, first)
+            found |= {site: self._mode(site, sums, found[site]) for site in first}
+        linear, spread = self.sites_in("linear"), self.sites_in("spread")
+        if linear:
+            found |= self._solve(statistics, found, linear)
+        if spread:
+            sums = self._sums(statistics, found, spread)
+            found |= {site: self._mode(site, sums, found[site]) for site in spread}
         return self._climb(found, statistics, rows) if self.climbing else found
 
     def log_prior(self, state: Mapping[str, Tensor]) -> Tensor:
         """Return the log density of the priors, in the basis in which modes are taken."""
-        total = self.model.log_prior(dict(state), self.climbing)
-        for site, role in self.roles.items():
-            value = state[site]
+        own = [site for site, role in self.roles.items() if role in ("proportion", "chance", "rate") and self._closed(site)]
+        total = self.model.log_prior(dict(state), [site for site in self.model.unknown_sites if site not in own])
+        for site in own:
+            role, value = self.roles[site], state[site]
             if role == "proportion" and not isinstance(self.model.priors[site], Flat):
                 total = total + Dirichlet.of(self.model, site, value).log_density(value).sum()
             elif role == "chance":
@@ -116,22 +123,26 @@ class Steps:
                 total = total + self._beta(site, value).log_density(both).sum()
             elif role == "rate":
                 total = total + Gamma.of(self.model, site, value).log_density(value).expand_as(value).sum()
-            elif role == "place":
-                total = total + self.model.log_prior(dict(state), [site])
         return total
+
+    def _closed(self, site: str) -> bool:
+        """Whether the prior of a site has closed forms for the part that it plays."""
+        prior = self.model.priors[site]
+        return is_flat(prior) or isinstance(prior, _CONJUGATE[self.roles[site]][1])
 
     def _beta(self, site: str, like: Tensor) -> Dirichlet:
         """A Beta prior as that of the proportions of two."""
         prior = self.model.priors[site]
         if is_flat(prior):
             return Dirichlet(like.new_ones(2))
-        both = torch.stack([prior.concentration1.to(like), prior.concentration0.to(like)], -1)
-        return Dirichlet(both)
+        return Dirichlet(torch.stack([prior.concentration1.to(like), prior.concentration0.to(like)], -1))
 
     def _mode(self, site: str, sums: Mapping[str, Tensor], value: Tensor) -> Tensor:
         """Return the mode of the entries of a site."""
         role, model = self.roles[site], self.model
-        own = [sums[name][self.entries.slices[site]].reshape(value.shape) for name in _COUNTED[role]]
+        own = [sums[name][self.entries.slices[site]].reshape(value.shape) for name in COUNTED[role]]
+        if not self._closed(site):
+            return self._root(site, own, value)
         if role == "chance":
             return self._beta(site, value).mode(torch.stack(own, -1), floor=FLOOR)[..., 0]
         if role == "proportion":
@@ -139,152 +150,121 @@ class Steps:
             prior = Dirichlet(torch.ones_like(value)) if flat else Dirichlet.of(model, site, value)
             return prior.mode(own[0], floor=FLOOR)
         if role == "rate":
-            return Gamma.of(model, site, value).mode(own[0], own[1], floor=1e-9)
+            return Gamma.of(model, site, value).mode(own[0], own[1], floor=_LEAST)
         if role == "place":
-            prior = Normal.of(model, site, value.shape, value)
+            prior = Normal.of(model, site, tuple(value.shape), value)
             precision = own[1] + prior.precision
-            moved = (own[0] + prior.precision * prior.mean) / precision
-            return torch.where(precision > 0, moved, value)
-        return torch.where(own[1] > 0, (own[0] / own[1].clamp(min=1e-30)).clamp(min=1e-12).sqrt(), value)
+            return torch.where(precision > 0, (own[0] + prior.precision * prior.mean) / precision, value)
+        return torch.where(own[1] > 0, (own[0] / own[1]).clamp(min=_LEAST**2).sqrt(), value)
 
-    def _sums(self, statistics: Sequence[Tensor], flat: Tensor) -> dict[str, Tensor]:
-        """Sum what is counted of every entry over all places where it stands; each name (entries,)."""
-        names = {name for role in self.roles.values() for name in _COUNTED[role]}
-        total = {name: torch.zeros_like(flat) for name in names}
+    def _root(self, site: str, own: list[Tensor], value: Tensor) -> Tensor:
+        """Return the mode of entries under any prior of single numbers: the root of the slope on the unconstrained
+        scale, where that is no lower than where they are."""
+        role, prior = self.roles[site], self.model.prior(site, like=value.double())
+        one, other = (counted.double() for counted in own)
+        transform = biject_to(constraints.real if role == "place" else self.model.sites[site].support)
+
+        def gain(at: Tensor) -> Tensor:
+            v = transform(at)
+            said = {
+                "chance": lambda: torch.xlogy(one, v) + torch.xlogy(other, 1 - v),
+                "rate": lambda: torch.xlogy(one, v) - other * v,
+                "place": lambda: one * v - 0.5 * other * v.square(),
+                "spread": lambda: -other * torch.log(v) - 0.5 * one / v.square(),
+            }[role]()
+            return said + prior.log_prob(v)
+
+        def slope(at: Tensor) -> tuple[Tensor, Tensor]:
+            with torch.enable_grad():
+                at = at.detach().requires_grad_()
+                (first,) = torch.autograd.grad(gain(at).sum(), at, create_graph=True)
+                (second,) = torch.autograd.grad(first.sum(), at)
+            return first.detach(), second
+
+        start = transform.inv(value.double()).clamp(-_FAR, _FAR) if role != "place" else value.double()
+        far = _FAR if role != "place" else _FAR * (1 + start.abs() + (one / other.clamp(min=1e-9)).abs())
+        bound = torch.full_like(start, 1.0) * far
+        found = decreasing_root(slope, -bound, bound, start, max_iterations=_NEWTON)
+        better = gain(found) >= gain(start)
+        return torch.where(better, transform(found), value.double()).to(value)
+
+    def _sums(
+        self, statistics: Sequence[Tensor], state: Mapping[str, Tensor], sites: Sequence[str]
+    ) -> dict[str, Tensor]:
+        """Sum what is counted of every entry of some sites over all places where it stands; each name (entries,)."""
+        flat = self.entries.flatten(state)
+        total = {name: torch.zeros_like(flat) for site in sites for name in COUNTED[self.roles[site]]}
         for block, counted in zip(self.blocks, statistics, strict=True):
-            if block.source.sites & set(self.roles):
-                _count(block, counted, flat, total)
+            if block.sites & set(sites):
+                parameters = block.parameters(flat)
+                said = say(block, counted, parameters)
+                for name, source, part in zip(block.law.names, block.sources, _split(block, parameters), strict=True):
+                    if name in said and source.sites & set(sites):
+                        count(source, said[name], part, flat, total)
         return total
+
+    def _solve(
+        self, statistics: Sequence[Tensor], state: Mapping[str, Tensor], sites: Sequence[str]
+    ) -> dict[str, Tensor]:
+        """Solve for the entries of linear predictors of the means of normals, together."""
+        flat, number = self.entries.flatten(state), sum(state[site].numel() for site in sites)
+        matrix, right = torch.zeros(number, number, dtype=torch.float64), torch.zeros(number, dtype=torch.float64)
+        for place, predictors in self._predictors.items():
+            block = self.blocks[place]
+            own = predictors.equations(say(block, statistics[place], block.parameters(flat))["loc"], flat)
+            matrix, right = matrix + own[0], right + own[1]
+        priors = [Normal.of(self.model, site, tuple(state[site].shape), state[site].double()) for site in sites]
+        precision = torch.cat([prior.precision.reshape(-1) for prior in priors])
+        right = right + precision * torch.cat([prior.mean.reshape(-1) for prior in priors])
+        matrix = matrix + torch.diag(precision)
+        # What nothing is said of stays where it is.
+        ridge = 1e-10 * matrix.diagonal().mean().clamp(min=1e-12)
+        now = torch.cat([state[site].double().reshape(-1) for site in sites])
+        solved = torch.linalg.solve(matrix + ridge * torch.eye(number), right + ridge * now)
+        parts = solved.split([state[site].numel() for site in sites])
+        return {site: part.reshape(state[site].shape).to(state[site]) for site, part in zip(sites, parts, strict=True)}
+
+    @cached_property
+    def _predictors(self) -> dict[int, Predictors]:
+        """The blocks that have means of normals which are solved for, by their places."""
+        sites = self.sites_in("linear")
+        column, start = torch.full((sum(torch.Size(s).numel() for s in self.entries.shapes.values()),), -1), 0
+        for site in sites:
+            part = self.entries.slices[site]
+            column[part] = torch.arange(start, start := start + part.stop - part.start)
+        return {
+            place: Predictors.of(block.sources[0], column, start)
+            for place, block in enumerate(self.blocks)
+            if block.law.names[:1] == ("loc",) and block.sources[0].sites & set(sites)
+        }
 
     def _climb(self, state: dict[str, Tensor], statistics: Sequence[Tensor], rows: float) -> dict[str, Tensor]:
         """Climb Q plus the log prior in the sites without closed forms, on unconstrained scales."""
-        involved = [
-            (block, counted.double())
-            for block, counted in zip(self.blocks, statistics, strict=True)
-            if block.source.sites & set(self.climbing)
-        ]
         fixed = {site: value.double() for site, value in state.items()}
-        maps: dict[str, Any] = {
-            site: biject_to(self.model.prior(site, values=fixed).support) for site in self.climbing
-        }
-        start = {site: maps[site].inv(fixed[site]) for site in self.climbing}
-        if not all(bool(value.isfinite().all()) for value in start.values()):
-            start = {site: value.nan_to_num(0.0, 20.0, -20.0) for site, value in start.items()}
-        wide = involved[0][1].new_zeros(0) if involved else next(iter(start.values()))
-        doubled = [(block.to(wide), counted) for block, counted in involved]
+        wide = next(iter(fixed.values())).new_zeros(0)
+        involved = [
+            (block.to(wide), counted.double())
+            for block, counted in zip(self.blocks, statistics, strict=True)
+            if block.sites & set(self.climbing)
+        ]
+        maps: dict[str, Any] = {s: biject_to(self.model.prior(s, values=fixed).support) for s in self.climbing}
+        start = {site: maps[site].inv(fixed[site]).nan_to_num(0.0, 20.0, -20.0) for site in self.climbing}
+        beside = [s for s in self.model.unknown_sites if set(arguments_of(self.model.priors[s])) & set(self.climbing)]
 
         def objective(free: dict[str, Tensor]) -> Tensor:
             values = {**fixed, **{site: maps[site](value) for site, value in free.items()}}
             flat = self.entries.flatten(values)
-            terms = [(block.natural(flat) * counted).sum() for block, counted in doubled]
+            terms = [(block.natural(flat) * counted).sum() for block, counted in involved]
             try:
-                prior = self.model.log_prior(values, (*self.climbing, *self._beside))
-            except ValueError:
+                prior = self.model.log_prior(values, (*self.climbing, *beside))
+            except ValueError:  # a line search that goes where no prior is defined
                 return flat.new_tensor(torch.inf)
             return sum(terms, prior) / max(rows, 1.0)
 
         found, _ = maximise(objective, start, _ITERATIONS)
         return {**state, **{site: maps[site](value).to(state[site]) for site, value in found.items()}}
 
-    @property
-    def _beside(self) -> tuple[str, ...]:
-        """Sites whose priors depend on those that are climbed."""
-        return tuple(s for s in self.model.unknown_sites if set(arguments_of(self.model.priors[s])) & set(self.climbing))
 
-
-def _is_conjugate(role: str, support: Any, prior: Any) -> bool:
-    """Whether the entries of a site that play a part have a closed form under a prior."""
-    if role == "none" or role == "mixed":
-        return False
-    if role == "spread":
-        return is_flat(prior) or isinstance(prior, Flat)
-    own, families = _PARTS.get(support, ("", ()))
-    return own == role and (is_flat(prior) or isinstance(prior, (*families, Flat)))
-
-
-def _parts_in(block: Block, model: Model, entries: Entries) -> Iterable[tuple[str, str]]:
-    """The parts that the entries of sites play in a block: "mixed" where they have no closed form there."""
-    source = block.source
-    if not isinstance(source, EntrySource):
-        yield from ((site, "mixed") for site in source.sites)
-        return
-    for site, part in entries.slices.items():
-        if site not in source.sites:
-            continue
-        support = model.sites[site].support
-        for place in range(source.index.shape[-1]):
-            used = (source.slope[..., place] != 0) & (source.index[..., place] >= part.start)
-            used &= source.index[..., place] < part.stop
-            if bool(used.any()):
-                pair = source.shift[..., place][used], source.slope[..., place][used]
-                yield site, _part(block, place, support, *pair)
-
-
-def _part(block: Block, place: int, support: Any, shift: Tensor, slope: Tensor) -> str:
-    """The part that entries play as a parameter of a law, each as shift + slope entry."""
-    law = block.law
-    plain, turned = (shift == 0) & (slope == 1), (shift == 1) & (slope == -1)
-    if isinstance(law, CategoricalLaw | BernoulliLaw) and law.names == ("probs",):
-        if support is constraints.unit_interval and bool((plain | turned).all()):
-            return "chance"
-        if support is constraints.simplex and isinstance(law, CategoricalLaw) and bool(plain.all()):
-            return "proportion"
-    if isinstance(law, ZeroInflatedPoissonLaw) and place == 1:
-        return "chance" if support is constraints.unit_interval and bool((plain | turned).all()) else "mixed"
-    if isinstance(law, PoissonLaw | ExponentialLaw | ZeroInflatedPoissonLaw) and place == 0:
-        return "rate" if support is constraints.positive and bool(((shift == 0) & (slope > 0)).all()) else "mixed"
-    if isinstance(law, NormalLaw):
-        if place == 0 and support is constraints.real:
-            return "place"
-        if place == 1 and support is constraints.positive and bool(((shift == 0) & (slope > 0)).all()):
-            return "spread"
-    return "mixed"
-
-
-def _count(block: Block, counted: Tensor, flat: Tensor, total: dict[str, Tensor]) -> None:
-    """Add what a block counts of entries (G, C, U, F) to the totals."""
-    source, law = block.source, block.law
-    if not isinstance(source, EntrySource):
-        return
-    here = source.slope != 0
-
-    def add(name: str, place: int, value: Tensor, where: Tensor | None = None) -> None:
-        if name in total:
-            used = here[..., place] if where is None else where & here[..., place]
-            total[name] = total[name].index_add(0, source.index[..., place][used], value[used].to(flat))
-
-    def chance(place: int, on: Tensor, off: Tensor) -> None:
-        turned = source.slope[..., place] < 0
-        add("on", place, torch.where(turned, off, on))
-        add("off", place, torch.where(turned, on, off))
-
-    parameters = source.parameters(flat)
-    if isinstance(law, CategoricalLaw):
-        none = torch.zeros_like(counted[..., 0])
-        for place in range(counted.shape[-1]):
-            add("count", place, counted[..., place])
-            chance(place, counted[..., place], none)
-    elif isinstance(law, BernoulliLaw):
-        on, off = counted.unbind(-1)
-        chance(0, on, off)
-    elif isinstance(law, PoissonLaw | ExponentialLaw):
-        add("events", 0, counted[..., 0])
-        add("exposure", 0, source.slope[..., 0] * counted[..., 1])
-    elif isinstance(law, ZeroInflatedPoissonLaw):
-        zero, events, rest = counted.unbind(-1)
-        rate, gate = parameters.unbind(-1)
-        gate = clamped(gate)
-        excess = zero * gate / (gate + (1 - gate) * torch.exp(-rate))
-        chance(1, excess, zero - excess + rest)
-        add("events", 0, events)
-        add("exposure", 0, source.slope[..., 0] * (zero - excess + rest))
-    elif isinstance(law, NormalLaw):
-        squares, sums, number = counted.unbind(-1)
-        loc, scale = parameters.unbind(-1)
-        shift, slope = source.shift[..., 0], source.slope[..., 0]
-        precision = scale**-2
-        add("pull", 0, slope * precision * (sums - shift * number))
-        add("precision", 0, slope.square() * precision * number)
-        apart = (squares - 2 * loc * sums + loc.square() * number).clamp(min=0)
-        add("squares", 1, apart / source.slope[..., 1].square().clamp(min=1e-30))
-        add("number", 1, number)
+def _split(block: Block, parameters: Tensor) -> tuple[Tensor, ...]:
+    """The parameters (G, C, U, P) by their names."""
+    return parameters.split([max(size, 1) for size in block.law.sizes], -1)

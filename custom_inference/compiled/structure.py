@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,13 +11,15 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.compiled.blocks import Block, Part, combine, lay_out
 from custom_inference.compiled.elimination import Plan
 from custom_inference.compiled.laws import Exponential, Law, TabulatedLaw
 from custom_inference.compiled.probes import Probe, combinations, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables, read
-from custom_inference.compiled.sources import Entries, EntrySource, ProgramSource, Source, match_entries
+from custom_inference.compiled.linear import find_linear
+from custom_inference.compiled.sources import Entries, ProgramSource, Source, match_entries
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.latents import Layout
 from ppl_models import Data, Model
@@ -41,6 +44,18 @@ class Group:
     parents: tuple[int, ...]
     own: int | None
     varying: bool
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Parameters whose source is looked for: of a group, in runs of the program, at the rows and the elements (C, U) of
+    these; values: (C, U, P) at every fingerprint."""
+
+    group: Group
+    runs: ProgramRuns
+    row: Tensor
+    element: Tensor
+    values: list[Tensor]
 
 
 @dataclass
@@ -127,35 +142,83 @@ class Structure:
         distinct, cell = torch.unique(torch.cat(found, -1).movedim(0, 1).flatten(1), dim=0, return_inverse=True)
         number = len(distinct)
         values = distinct.reshape(number, len(parents), 4, -1).movedim(2, 0).transpose(1, 2)  # (4, C, U, P)
-        flat = [self.entries.flatten(params) for params in self.probe.fingerprints]
-        source: Source | None = match_entries([one.unsqueeze(0) for one in values], flat, self.entries)
-        if source is None:
-            first = torch.full((number,), len(cell)).scatter_reduce(0, cell, torch.arange(len(cell)), "amin")
-            source = self._of_program(group, probe, chosen, first)
-        block = self._block(group, source)
+        first = torch.full((number,), len(cell)).scatter_reduce(0, cell, torch.arange(len(cell)), "amin")
+        block = self._block(group, self.find_sources([self._asked(group, probe, chosen, first, values)])[0])
         return block, cell.reshape(len(data), -1), number
 
-    def _of_program(self, group: Group, probe: Probe, chosen: Tensor, cells: Tensor) -> ProgramSource:
-        """The parameters of cells, numbered by (row, element), as the program computes them."""
+    def _asked(self, group: Group, probe: Probe, chosen: Tensor, cells: Tensor, values: Tensor) -> Asked:
+        """What is asked of the parameters of cells, numbered by (row, element), in rows that differ."""
         many = len(group.elements)
         rows, place = torch.unique(cells // many, return_inverse=True)
         runs = ProgramRuns(probe, self.entries, chosen.repeat_interleave(len(rows), 0), rows.repeat(len(chosen)))
         row = torch.arange(len(chosen))[:, None] * len(rows) + place[None, :]
-        element = group.elements[cells % many].expand_as(row)
-        return ProgramSource(runs, group.statement, row[None], element[None], self._sites(runs, group, row, element))
+        return Asked(group, runs, row, group.elements[cells % many].expand_as(row), list(values.unbind(0)))
 
-    def _sites(self, runs: ProgramRuns, group: Group, row: Tensor, element: Tensor) -> frozenset[str]:
-        """The sites that the parameters of a group depend on."""
-        return runs.sites_of(group.statement, row, element)
+    def find_sources(self, asked: list[Asked]) -> list[tuple[Source, ...]]:
+        """Find where the parameters (1, C, U, P) of groups come from: entries, sums of entries, or the program."""
+        flats = [self.entries.flatten(params) for params in self.probe.fingerprints]
+        found: dict[tuple[int, str], Source] = {}
+        rest: list[tuple[int, str, slice]] = []
+        for number, one in enumerate(asked):
+            law, start = self.laws[one.group.statement], 0
+            for name, size in zip(law.names, law.sizes, strict=True):
+                part = slice(start, start + max(size, 1))
+                start = part.stop
+                source = match_entries([v[..., part].unsqueeze(0) for v in one.values], flats, self.entries)
+                if source is None:
+                    rest.append((number, name, part))
+                else:
+                    found[number, name] = source
+        for key, source in self._find_sums(asked, rest, flats).items():
+            found[key] = source
+        return [
+            tuple(found[number, name] for name in self.laws[one.group.statement].names) for number, one in enumerate(asked)
+        ]
 
-    def _block(self, group: Group, source: Source) -> Block:
+    def _find_sums(
+        self, asked: list[Asked], rest: list[tuple[int, str, slice]], flats: list[Tensor]
+    ) -> dict[tuple[int, str], Source]:
+        """The sources of parameters that are no single entries."""
+        found: dict[tuple[int, str], Source] = {}
+        for number, name, part in rest:
+            one = asked[number]
+            sites = one.runs.sites_of(one.group.statement, one.row, one.element, part)
+            found[number, name] = ProgramSource(
+                one.runs, one.group.statement, one.row[None], one.element[None], part, sites
+            )
+        by_runs: dict[int, list[tuple[int, str]]] = {}
+        for number, name, part in rest:
+            if found[number, name].sites and not found[number, name].sites & self._vectors:
+                by_runs.setdefault(id(asked[number].runs), []).append((number, name))
+        for keys in by_runs.values():
+            begun, programs = time.perf_counter(), [found[key] for key in keys]
+            supports = {s: self.model.sites[s].support for one in programs for s in one.sites}
+
+            def evaluate(flat: Tensor, programs: list[Source] = programs) -> list[Tensor]:
+                with torch.no_grad():
+                    return [one.parameters(flat) for one in programs]
+
+            sums = find_linear(
+                evaluate, [name for _, name in keys], flats, self.entries, supports,
+                lambda begun=begun: time.perf_counter() - begun,
+            )  # fmt: skip
+            found |= {key: one for key, one in zip(keys, sums, strict=True) if one is not None}
+        return found
+
+    @property
+    def _vectors(self) -> frozenset[str]:
+        """The sites whose entries depend on each other."""
+        plain = (constraints.real, constraints.positive, constraints.unit_interval)
+        return frozenset(s for s in self.model.global_sites if not any(self.model.sites[s].support is one for one in plain))
+
+    def _block(self, group: Group, sources: tuple[Source, ...]) -> Block:
         sizes, law = self.variables.sizes, self.laws[group.statement]
         if group.own is None:
             shape = tuple(sizes[v] for v in group.parents)
-            return Block(law, (group.parents,), shape, source, elements=((group.statement, group.elements),))
+            return Block(law, (group.parents,), shape, sources, elements=((group.statement, group.elements),))
         scope, values = (*group.parents, group.own), self.variables.own_values(group.own)
         own = law.features(values)
-        return Block(law, (scope,), tuple(sizes[v] for v in scope), source, own, law.base(values))
+        return Block(law, (scope,), tuple(sizes[v] for v in scope), sources, own, law.base(values))
 
 
 class ProgramRuns:
@@ -178,11 +241,11 @@ class ProgramRuns:
         self._last = weakref.ref(flat), grad, found
         return found
 
-    def sites_of(self, statement: str, row: Tensor, element: Tensor) -> frozenset[str]:
+    def sites_of(self, statement: str, row: Tensor, element: Tensor, part: slice) -> frozenset[str]:
         """The sites that some parameters depend on, by their gradients."""
         flat = self.entries.flatten(self.probe.fingerprints[1]).requires_grad_()
         with torch.enable_grad():
-            own = self(flat)[statement][row, element]
+            own = self(flat)[statement][row, element, part]
             if not own.requires_grad:
                 return frozenset()
             weight = torch.randn(own.shape, generator=torch.Generator().manual_seed(0), dtype=own.dtype)
@@ -401,20 +464,15 @@ def _fixed_blocks(structure: Structure) -> list[Block]:
         return []
     every, first = torch.cat(chosen), torch.zeros(total, dtype=torch.long)
     stated = [probe.read(params, every, first) for params in probe.fingerprints]
-    flat = [structure.entries.flatten(params) for params in probe.fingerprints]
     runs = ProgramRuns(probe, structure.entries, every, first)
-    found = []
+    asked = []
     for group in fixed:
         number = math.prod(variables.sizes[v] for v in group.parents)
         row = torch.arange(rows[group.parents], rows[group.parents] + number)[:, None].expand(-1, len(group.elements))
         element = group.elements.expand_as(row)
-        values = [one[group.statement].parameters[row, element].unsqueeze(0) for one in stated]
-        source: Source | None = match_entries(values, flat, structure.entries)
-        if source is None:
-            sites = runs.sites_of(group.statement, row, element)
-            source = ProgramSource(runs, group.statement, row[None], element[None], sites)
-        found.append(structure._block(group, source))
-    return found
+        values = [one[group.statement].parameters[row, element] for one in stated]
+        asked.append(Asked(group, runs, row, element, values))
+    return [structure._block(g, s) for g, s in zip(fixed, structure.find_sources(asked), strict=True)]
 
 
 def prove(structure: Structure, data: Data) -> None:
