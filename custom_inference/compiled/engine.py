@@ -15,11 +15,8 @@ from custom_inference.compiled.starts import Starts
 from custom_inference.compiled.steps import Steps
 from custom_inference.compiled.structure import Bound, Structure, structure_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
+from custom_inference.core.threads import map_in_threads
 from ppl_models import Data, Model
-
-#: Numbers of tables that an E step makes at once, at most.
-_ENTRIES = 2**22
-
 
 class EverySite(tuple[str, ...]):
     """The sites of a program, whatever they are called."""
@@ -62,21 +59,22 @@ class CompiledExact(Starts, ExactEngine):
         return self._e_step(state, rows, weights, temperature)
 
     def _e_step(self, state: Params, rows: Bound, weights: Tensor | None, temperature: float) -> EStep:
-        flat = flatten(rows, state)
-        naturals = rows.naturals(flat)
-        size, bounds = max(1, int(_ENTRIES / max(1.0, rows.entries_of_row))), list[Tensor]()
-        total: list[Tensor] = []
-        for start in range(0, len(rows), size):
-            part = rows if size >= len(rows) else rows.select(slice(start, start + size))
-            weight = None if weights is None else weights[start : start + size]
-            tables = part.tables(naturals, temperature)
-            bound, marginals = part.plan.marginals(tables, weight)
-            counted = part.gather(marginals)
-            total = counted if not total else [one + other for one, other in zip(total, counted, strict=True)]
-            bounds.append(bound.expand(len(part)) + temperature * part.offset)
-        number = flat.new_tensor(float(len(rows)) if weights is None else float(weights.sum()))
+        naturals = rows.naturals(flatten(rows, state))
+
+        def solve(part: tuple[Bound, Tensor | None]) -> tuple[Tensor, list[Tensor]]:
+            own, weight = part
+            bound, marginals = own.plan.marginals(own.tables(naturals, temperature), weight)
+            return bound.expand(len(own)) + temperature * own.offset, own.gather(marginals)
+
+        parts = rows.cut()
+        sizes = [len(part) for part in parts]
+        found = map_in_threads(solve, zip(parts, [None] * len(parts) if weights is None else weights.split(sizes), strict=True))
+        total = found[0][1]
+        for _, counted in found[1:]:
+            total = [one + other for one, other in zip(total, counted, strict=True)]
+        number = rows.like.new_tensor(float(len(rows)) if weights is None else float(weights.sum()))
         statistics = {str(place): value for place, value in enumerate(total)}
-        return EStep({**statistics, "rows": number}, {}, torch.cat(bounds))
+        return EStep({**statistics, "rows": number}, {}, torch.cat([bound for bound, _ in found]))
 
     def m_step(self, model: Model, state: Params, step: EStep, rows: Bound) -> Params:
         counted = [step.statistics[str(place)] for place in range(len(rows.blocks))]

@@ -13,22 +13,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.structure import Bound, Structure
+from custom_inference.compiled.structure import Bound, Structure, structure_if_known
 from custom_inference.core.engine import Params
 from custom_inference.em.loop import Run, run_em
 from ppl_models import Model
 
-#: EM iterations after a move, and those more where it is nearly as good as before.
-_SETTLE, _LONGER = 12, 50
-#: What a row may lose at most, in nats, after the first of these.
-_NEARLY = 2e-3
+#: EM iterations after a move, where rows have one latent and many, and those more where it is nearly as good as before.
+_SETTLE, _DEEP, _LONGER = 12, 25, 50
+#: What a row may lose at most, in nats, after the first of these; where rows have many latents.
+_NEARLY, _DEEP_NEARLY = 2e-3, 2e-2
 #: How far the halves of a place are moved apart, on logarithmic scales.
 _APART = 0.5
 #: Rows, permutations, and the relative difference on which an axis is told to be exchangeable.
 _ROWS, _PERMUTATIONS, _SAME = 12, 2, 1e-8
+#: The part of the distance between places that the same place may differ by in two solutions.
+_ALIKE = 0.15
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,19 @@ def _is_symmetric(structure: Structure, found: Exchangeable) -> bool:
     return True
 
 
+def is_same(model: Model, first: Params, second: Params) -> bool:
+    """Tell whether values of the globals are alike, but for the order of what may change places: every place of one has
+    its own among those of the other, with values as near as what differs between places is far."""
+    known = structure_if_known(model)
+    for one in [] if known is None else find_exchangeable(known):
+        profiles = [_profiles(one, state) for state in (first, second)]
+        distance = torch.cdist(*profiles)
+        match = linear_sum_assignment(distance.numpy())
+        spread = torch.pdist(profiles[0]).median()
+        return bool((distance[match] < _ALIKE * spread).all())
+    return all(bool(torch.allclose(first[s], second[s], rtol=_ALIKE, atol=_ALIKE)) for s in model.unknown_sites)
+
+
 def move_places(
     engine: Any, model: Model, rows: Bound, state: Params, patience: int, generator: torch.Generator
 ) -> Params:
@@ -108,12 +124,13 @@ def move_places(
     every = [one for one in find_exchangeable(rows.structure) if one.size > 2]
     if not every:
         return state
+    settle, nearly = (_DEEP, _DEEP_NEARLY) if rows.structure.is_deep else (_SETTLE, _NEARLY)
     best, failures, number = _continue(engine, model, rows, state, _LONGER), 0, 0
     while failures < patience:
         chosen, number = every[number % len(every)], number + 1
         moved = _propose(chosen, model, best.state, _usage(chosen, rows, engine, best), generator)
-        run = _continue(engine, model, rows, moved, _SETTLE)
-        if run.objective > best.objective - _NEARLY * len(rows):
+        run = _continue(engine, model, rows, moved, settle)
+        if run.objective > best.objective - nearly * len(rows):
             run = _continue(engine, model, rows, run.state, _LONGER)
         gained = run.objective > best.objective + 1e-6 * abs(best.objective)
         best, failures = (run, 0) if gained else (best, failures + 1)

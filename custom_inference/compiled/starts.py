@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to
 
-from custom_inference.compiled.moves import find_exchangeable, move_places
+from custom_inference.compiled.moves import find_exchangeable, is_same, move_places
 from custom_inference.compiled.probes import Probe
-from custom_inference.compiled.structure import Bound
+from custom_inference.compiled.structure import Bound, structure_if_known
 from custom_inference.core.engine import Params
 from custom_inference.core.proposals import Proposals
 from ppl_models import Model
@@ -23,6 +23,8 @@ _NOISE = 0.7
 _OWN, _TEMPERED, _EXPONENT = 0.5, 8, 0.2
 #: Starts of a race, and iterations before half of them are left out, at first.
 _RACED, _LAP = 4, 6
+#: Rows that starts are raced on, and of programs whose rows have many latents each.
+_ROWS, _DEEP_ROWS = 2000, 400
 #: A start stands still where it gains less than this a row.
 _STILL = 1e-4
 
@@ -31,8 +33,10 @@ class Starts(Proposals):
     """What a search does for a compiled program."""
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Return three races of starts, on rows enough for every value of a latent to be seen."""
-        return 3, 2000
+        """Return three races of starts, on rows enough for every value of a latent to be seen: fewer where a row has
+        many latents."""
+        known = structure_if_known(model)
+        return 3, _DEEP_ROWS if known is not None and known.is_deep else _ROWS
 
     def draw_start(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
         """Start at the means of the columns, with noise that tells alike entries apart."""
@@ -42,11 +46,14 @@ class Starts(Proposals):
 
     def propose(self, model: Model, rows: Bound, generator: torch.Generator, attempt: int) -> Params:
         """Race starts at the means of the columns against starts with rows as centres: the better half goes on."""
-        engine, field = self.engine, []
-        for number in range(_RACED):
-            state = self._centres(model, rows, generator) if number % 2 else self._tempered(model, rows, generator)
+        deep, field = rows.structure.is_deep, list[tuple[float, Params]]()
+        for number in range(_RACED // 2 if deep else _RACED):
+            if number % 2:
+                state = self._centres(model, rows, generator)
+            else:  # along chains tempering leads all states to one
+                state = (self.draw_start if deep else self._tempered)(model, rows, generator)
             field.append((0.0, state))
-        length = _LAP
+        length = _LAP * (2 if deep else 1)
         while len(field) > 1:
             field = [self._run(model, rows, state, length) for _, state in field]
             field = sorted(field, key=lambda pair: -pair[0])[: len(field) // 2]
@@ -75,6 +82,10 @@ class Starts(Proposals):
             temperature = _EXPONENT ** (1 - number / _TEMPERED)
             state = self.engine.m_step(model, state, self.engine.e_step(model, state, rows, temperature=temperature), rows)
         return state
+
+    def same_solution(self, model: Model, first: Params, second: Params) -> bool:
+        """Tell whether two states are the same but for the places of what may change places."""
+        return is_same(model, first, second)
 
     def refine(self, model: Model, rows: Bound, params: Params, generator: torch.Generator, agreed: bool) -> Params:
         """Merge and split what may change places, less often where starts agreed; on some rows where these are many."""

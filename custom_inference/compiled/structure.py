@@ -31,6 +31,8 @@ _MOST_VALUES = 64
 _PROVED, _DIFFER = 48, 1e-7
 #: Values of a row that a step of its sum takes at once, at most.
 _WIDEST = 2**16
+#: Numbers in the tables of a part of the rows, which threads take in turn.
+_PART = 2**19
 #: Rows on which the latents of a program are read.
 _READ = 64
 
@@ -79,6 +81,12 @@ class Structure:
     def varying(self) -> list[Group]:
         """The groups whose parameters differ between rows."""
         return [group for group in self.groups if group.varying]
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether the sum over the latents of a row takes several steps, as along a chain."""
+        scopes = {frozenset(group.parents) | ({group.own} if group.own is not None else set()) for group in self.groups}
+        return len(self.variables) > 1 and not any(len(scope) == len(self.variables) for scope in scopes)
 
     def bind(self, data: Data) -> Bound:
         """Read rows: the features of what was observed, and the parameters that differ between rows.
@@ -280,6 +288,13 @@ class Bound:
         """A tensor of the type and device of the rows."""
         return self.offset
 
+    def cut(self) -> list[Bound]:
+        """Return the rows in parts of a limited number of entries."""
+        size = max(1, int(_PART / self.entries_of_row))
+        if size >= len(self):
+            return [self]
+        return [self.select(slice(start, start + size)) for start in range(0, len(self), size)]
+
     def select(self, index: Tensor | slice) -> Bound:
         """Return some of the rows."""
         parts = tuple(None if part is None else part.select(index) for part in self.parts)
@@ -364,6 +379,12 @@ def structure_of(model: Model, data: Data) -> Structure:
     if isinstance(known, str):
         raise NotCompiled(f"{type(model).__name__} is not compiled: {known}")
     return known
+
+
+def structure_if_known(model: Model) -> Structure | None:
+    """Return the structure of a program that was read before."""
+    known = _STRUCTURES.get(model)
+    return known if isinstance(known, Structure) else None
 
 
 def _derive_on_some(model: Model, data: Data) -> Structure:

@@ -33,6 +33,8 @@ EXACT_EM_UP_TO = 10
 _Any = TypeVar("_Any")
 #: The stages before engines whose records name none.
 _RANDOM = ("random starts",)
+#: The stages before compiled engines.
+_COMPILED = ("races of means of columns with rows as centres", "merges and splits")
 #: What a subclass may override and keep its ancestor's record: how it is described, its default values, its examples.
 _HARMLESS = {"default_priors", "example", "for_data", "summary", "check_for_fitting", "num_parameters", "_abc_impl"}
 
@@ -162,8 +164,13 @@ def family_of(model: Model) -> Family:
         found = _record(ancestor)
         if found is not None:
             inherits = not any(_overrides(one, ancestor) for one in kind.__mro__[:place])
-            return found.for_priors(model) if inherits else Family(model=kind)
-    return Family(model=kind)
+            return found.for_priors(model) if inherits else _of_program(kind)
+    return _of_program(kind)
+
+
+def _of_program(kind: type[Model]) -> Family:
+    """The record of a program for which nothing is derived by hand: what is compiled divides its work itself."""
+    return Family(model=kind, own_threads=("exact",), stages=_COMPILED)
 
 
 def _record(kind: type) -> Family | None:
