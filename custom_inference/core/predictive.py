@@ -11,7 +11,8 @@ from pyro import poutine
 from torch import Tensor
 
 from custom_inference.core.isolation import default_dtype, isolated
-from custom_inference.core.latent_values import latent_values, read_latents
+from custom_inference.core.latent_values import is_own_of_rows, latent_values, read_latents
+from custom_inference.core.programs.row_plates import row_plates_of
 from custom_inference.core.states import Params
 from ppl_models import Data, MethodError, Model
 
@@ -30,7 +31,11 @@ def sample_rows(model: Model, params: Values, num_rows: int, *, seed: int = 0, l
     if num_rows < least:
         raise MethodError(f"num_rows = {num_rows}, expected at least {least}")
     nodes = _forward(model, params, num_rows, seed, like)
-    found = read_latents(model, nodes, num_rows) | {s: nodes[s]["value"] for s in model.sites_of("observed")}
+    if is_own_of_rows(model):
+        found = read_latents(model, nodes, row_plates_of(model, lambda few: _forward_few(model, params, few, like)))
+    else:
+        found = {model.local_site: nodes[model.local_site]["value"]}
+    found |= {site: nodes[site]["value"] for site in model.sites_of("observed")}
     return {**found, model.observed_site: model.as_data(found[model.observed_site])}
 
 
@@ -61,6 +66,12 @@ def _forward(model: Model, values: Values, num_rows: int, seed: int, like: Data 
         dtype = like.x.dtype
     with isolated(seed), default_dtype(dtype or torch.get_default_dtype()):
         return poutine.trace(pyro.condition(model, data=dict(values))).get_trace(num_rows=num_rows, **given).nodes
+
+
+def _forward_few(model: Model, values: Values, num_rows: int, like: Data | None) -> Any:
+    """The sites of a run on so many rows, given what the first of ``like`` are given, in turn."""
+    few = None if like is None else like.rows(torch.arange(num_rows) % len(like))
+    return _forward(model, values, num_rows, 0, few)
 
 
 def feature_mean(model: Model, params: Values, local: Tensor, *, like: Data | None = None) -> Tensor:

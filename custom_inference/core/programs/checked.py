@@ -12,7 +12,14 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from custom_inference.core.isolation import default_dtype
-from custom_inference.core.programs.statements import base_of, check_statements, is_statement, layout_of, own_parameters
+from custom_inference.core.programs.statements import (
+    base_of,
+    check_statements,
+    is_statement,
+    layout_of,
+    own_parameters,
+    row_plates_on,
+)
 from custom_inference.core.registry import engines_of
 from ppl_models import MODELS, Data, Model, ModelError, PPLError
 from ppl_models.core.errors import about
@@ -45,7 +52,7 @@ def check_program(model: Model, data: Data) -> None:
     nodes = {name: node for name, node in trace.nodes.items() if is_statement(node)}
     check_statements(model, nodes, params)
     if not engines_of(model):
-        layout_of(model, nodes, len(part))
+        layout_of(model, nodes, row_plates_on(model, part, params))
     if nodes[model.observed_site]["value"].shape == part.x.shape:
         _check_entries(model, data, nodes[model.observed_site]["fn"])
     if part.mask is not None:

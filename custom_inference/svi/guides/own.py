@@ -31,8 +31,9 @@ from pyro.params.param_store import StateDict
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from custom_inference.core.enumeration import ROW_PLATE
 from custom_inference.core.isolation import own_store
+from custom_inference.core.latent_values import plates_of_rows
+from custom_inference.core.programs.row_plates import row_dim_of
 from custom_inference.svi.guides.of_globals import LearnedGuide
 from custom_inference.svi.objective import Objective, Trace, climb
 from ppl_models import Data, MethodError, Model
@@ -190,8 +191,8 @@ def make_own(
     for name, node in own.nodes.items():
         _check_site(name, node, latents[name])
     if model.rows_are_independent:
-        in_rows = {s for s, node in latents.items() if any(f.name == ROW_PLATE for f in node["cond_indep_stack"])}
-        own.of_rows = tuple(name for name in own.nodes if name in in_rows)
+        plates = plates_of_rows(model, data)
+        own.of_rows = tuple(name for name in own.nodes if row_dim_of(latents[name], plates) is not None)
     return own
 
 
