@@ -202,9 +202,14 @@ def _bound(support: Any, end: str, worst: Any) -> int | None:
     return None if found is None else int(worst(torch.as_tensor(found).flatten().tolist()))
 
 
+def is_scaled(node: Mapping[str, Any]) -> bool:
+    """Whether a statement's log-probability counts another number of times than once, or a number that is computed."""
+    return isinstance(node["scale"], Tensor) or node["scale"] != 1
+
+
 def check_statements(model: Model, nodes: Mapping[str, Any], params: Mapping[str, Tensor]) -> None:
-    """Refuse a program that states what it does not declare, declares what it does not state, or draws a global from
-    something else than its prior.
+    """Refuse a program that states what it does not declare, declares what it does not state, draws a global from
+    something else than its prior, or scales a statement.
 
     Raises ModelError, which names the sites.
     """
@@ -215,6 +220,13 @@ def check_statements(model: Model, nodes: Mapping[str, Any], params: Mapping[str
     missing = [name for name in model.sites if name in declared - stated - known - set(nodes) - set(model.part_sites)]
     _refuse_sites(model, missing, "declares {} in `sites`, which the program does not state; state or remove {}")
     _check_support(model, nodes)
+    for name, node in nodes.items():
+        if is_scaled(node):
+            raise ModelError(
+                f"{type(model).__name__} scales its statement of '{name}' (poutine.scale, or a plate that sees a part "
+                "of its members), so that its density is not that of what it draws; leave the scale out. Rows that "
+                "count several times are repeated, or have weights= where a method takes them"
+            )
     for name in (site for site in model.unknown_sites if site in nodes and site in params):
         value, prior = params[name], model.prior(name, like=params[name], values=params)
         stated, meant = (float(fn.log_prob(value).sum()) for fn in (nodes[name]["fn"], prior))

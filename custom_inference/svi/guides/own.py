@@ -34,6 +34,7 @@ from torch import Tensor
 from custom_inference.core.isolation import own_store
 from custom_inference.core.latent_values import plates_of_rows
 from custom_inference.core.programs.row_plates import row_dim_of
+from custom_inference.core.programs.statements import is_scaled
 from custom_inference.svi.guides.of_globals import LearnedGuide
 from custom_inference.svi.objective import Objective, Trace, climb
 from ppl_models import Data, MethodError, Model
@@ -320,6 +321,11 @@ def _check_names(model: Model, nodes: dict[str, Any], latents: dict[str, Any], f
 
 
 def _check_site(name: str, node: dict[str, Any], of_model: dict[str, Any]) -> None:
+    if is_scaled(node):
+        raise MethodError(
+            f"site '{name}': the guide scales its statement (poutine.scale, or a plate that sees a part of its members), "
+            "so that its density is not that of what it draws; leave the scale out"
+        )
     value, expected = node["value"], of_model["value"]
     if value.shape != expected.shape:
         raise MethodError(
