@@ -306,7 +306,7 @@ class Result(Labelled):
         """Draw new rows from the fitted model, 1 by default: local and observed site -> (num_rows, ...).
 
         For graphs, draw a graph of ``num_rows`` nodes, by default as many as the fitted one has. Rows of programs
-        without engines get the covariates of the fit's rows, in turn.
+        without engines get the covariates of the fit's rows, in turn. Raises ModelError for programs with factors.
         """
         if num_rows is None:
             num_rows = 1 if self.model.rows_are_independent else len(self.data)
@@ -316,9 +316,12 @@ class Result(Labelled):
         return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed, like=like)
 
     def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:
-        """Draw posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""
+        """Draw posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes.
+
+        Raises ModelError for programs with factors of what is observed."""
         model, site = self.model, self.model.observed_site
         source = self.posterior.sample(num_samples, seed=seed_of(seed, model.local_site))
+        predictive.require_copies(model, self.globals, source[0], self.data)
         runs = (
             predictive.observed_site(model, self.globals, one, seed=seed_of(seed, site, i), like=self.data)
             for i, one in enumerate(source)
@@ -336,10 +339,7 @@ class Result(Labelled):
         posterior = self.posterior_of(data)
         # Averaging over draws covers every family of posteriors with one rule.
         draws = posterior.mode[None] if how == "mode" else posterior.sample(_AVERAGED, seed=self.seed)
-        total = predictive.feature_mean(self.model, self.globals, draws[0], like=data)
-        for one in draws[1:]:  # one by one: all of them together would take as many matrices of the data's size
-            total = total + predictive.feature_mean(self.model, self.globals, one, like=data)
-        return total / len(draws)
+        return predictive.mean_over(self.model, self.globals, draws, data)
 
     def to(self, device: torch.device | str) -> Self:
         """Move the fit to another device, for what is computed from it; return itself if it is there already.

@@ -204,7 +204,7 @@ def _bound(support: Any, end: str, worst: Any) -> int | None:
 
 def is_scaled(node: Mapping[str, Any]) -> bool:
     """Whether a statement's log-probability counts another number of times than once, or a number that is computed."""
-    return isinstance(node["scale"], Tensor) or node["scale"] != 1
+    return torch.is_tensor(node["scale"]) or node["scale"] != 1
 
 
 def check_statements(model: Model, nodes: Mapping[str, Any], params: Mapping[str, Tensor]) -> None:

@@ -323,8 +323,8 @@ def _check_names(model: Model, nodes: dict[str, Any], latents: dict[str, Any], f
 def _check_site(name: str, node: dict[str, Any], of_model: dict[str, Any]) -> None:
     if is_scaled(node):
         raise MethodError(
-            f"site '{name}': the guide scales its statement (poutine.scale, or a plate that sees a part of its members), "
-            "so that its density is not that of what it draws; leave the scale out"
+            f"site '{name}': the guide scales its statement (poutine.scale, or a plate that sees a part of its "
+            "members), so that its density is not that of what it draws; leave the scale out"
         )
     value, expected = node["value"], of_model["value"]
     if value.shape != expected.shape:
