@@ -13,7 +13,7 @@ from custom_inference.core.enumeration import ROW_PLATE
 from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.programs.latents import Layout
 from custom_inference.core.programs.posteriors import OneLatent, PartPosterior
-from custom_inference.core.programs.row_plates import row_dim_of
+from custom_inference.core.programs.row_plates import plate_depth, row_dim_of
 from custom_inference.core.programs.statements import check_statements, layout_of, row_plates_on, run
 from custom_inference.core.registry import engines_of
 from ppl_models import Data, Model, ModelError
@@ -30,6 +30,11 @@ def is_own_of_rows(model: Model) -> bool:
 def plates_of_rows(model: Model, data: Data) -> frozenset[str]:
     """The names of the plates of rows of a program; of those with engines it is always the same."""
     return row_plates_on(model, data, {}) if is_own_of_rows(model) else frozenset({ROW_PLATE})
+
+
+def nesting_of(model: Model, data: Data) -> int:
+    """How many batch dimensions the plates of a program take; of those with engines it is always one."""
+    return plate_depth(run(model, model.as_read(data.rows(slice(0, 1))).dense())) if is_own_of_rows(model) else 1
 
 
 def layout_of_model(model: Model, params: Mapping[str, Tensor], data: Data) -> Layout:

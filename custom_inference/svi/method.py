@@ -15,12 +15,13 @@ from torch import Tensor
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.isolation import default_dtype, isolated
-from custom_inference.core.latent_values import is_own_of_rows
+from custom_inference.core.latent_values import is_own_of_rows, nesting_of
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.programs.checked import check_minibatches
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.reference import best_reference, describe_reals
+from custom_inference.core.programs.row_plates import plate_depth
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import family_of
 from custom_inference.core.settings import require_positive, require_whole
@@ -228,6 +229,8 @@ class SVI(Method):
     def objective(self, model: Model, program: Any, guide: Any, data: Data) -> Objective:
         """Return the objective to be minimised for a guide of the model's program."""
         own = guide.is_own
+        if own and is_own_of_rows(model) and any(name in guide.summed for name in guide.inside):
+            return self._marginal_objective(program, guide, data)
         if not own and self.integrates(model):
             density = RowDensity.of(program, draw_globals(program, data.x), data)
             few = density.layout.num_configurations <= _FEW_VALUES and self.data_seen(model).batch(data) is None
@@ -248,7 +251,7 @@ class SVI(Method):
             run = config_enumerate(run, default="parallel")
         kind = self.loss if self.loss is not None else guide.loss_kind(enumerates)
         if kind is TraceEnum_ELBO or self.vectorize_particles:
-            settings["max_plate_nesting"] = 1
+            settings["max_plate_nesting"] = max(nesting_of(model, data), plate_depth(guide.nodes) if own else 1)
         settings |= {"num_particles": self.num_particles, "vectorize_particles": self.vectorize_particles}
         loss = make_loss(kind, **settings)
         return Objective(run, guide, loss, data, mask, size, seen.total(data), of_rows=not model.is_graph)

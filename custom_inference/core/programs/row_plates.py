@@ -30,6 +30,17 @@ def _sizes(nodes: Mapping[str, Any]) -> dict[str, int]:
     return {frame.name: frame.size for stack in stacks for frame in stack if frame.vectorized}
 
 
+def plate_depth(nodes: Mapping[str, Any]) -> int:
+    """How many batch dimensions, counted from the right, the plates of a run take; at least one, that of rows."""
+    stacks = [node["cond_indep_stack"] for node in nodes.values() if node["type"] == "sample"]
+    return max([1, *(-frame.dim for stack in stacks for frame in stack if frame.vectorized)])
+
+
+def stands_inside(node: Mapping[str, Any], plates: frozenset[str]) -> bool:
+    """Whether a statement stands in a plate of several members beside those of rows, which have these names."""
+    return any(f.vectorized and f.size > 1 and f.name not in plates for f in node["cond_indep_stack"])
+
+
 def row_dim_of(node: Mapping[str, Any], plates: frozenset[str]) -> int | None:
     """The batch dimension of the plate of rows that a statement stands in, counted from the right; None outside it."""
     frames = (frame for frame in node["cond_indep_stack"] if frame.vectorized)

@@ -11,7 +11,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeGuard
 
 import pyro
@@ -33,7 +33,7 @@ from torch import Tensor
 
 from custom_inference.core.isolation import own_store
 from custom_inference.core.latent_values import plates_of_rows
-from custom_inference.core.programs.row_plates import row_dim_of
+from custom_inference.core.programs.row_plates import row_dim_of, stands_inside
 from custom_inference.core.programs.statements import is_scaled
 from custom_inference.svi.guides.of_globals import LearnedGuide
 from custom_inference.svi.objective import Objective, Trace, climb
@@ -49,7 +49,7 @@ _TO_THE_MAXIMUM = 500
 @dataclass
 class OwnGuide(LearnedGuide):
     """A guide with what it samples: name -> the node of the first run; summed: latents that it leaves to be summed out;
-    of_rows: those of the sites that it samples of every row.
+    of_rows: those of the sites that it samples of every row. inside: latents in a plate beside that of rows.
 
     parameters: of a guide that is a function, what ``pyro.param`` made, once it is learned: it then runs with them.
     """
@@ -58,6 +58,7 @@ class OwnGuide(LearnedGuide):
     nodes: dict[str, Any] = field(default_factory=dict)
     summed: tuple[str, ...] = ()
     of_rows: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
     parameters: Any = None
 
     is_own: ClassVar[bool] = True
@@ -194,6 +195,8 @@ def make_own(
     if model.rows_are_independent:
         plates = plates_of_rows(model, data)
         own.of_rows = tuple(name for name in own.nodes if row_dim_of(latents[name], plates) is not None)
+        own.inside = tuple(name for name, node in latents.items() if stands_inside(node, plates))
+        _check_enumerated(own)
     return own
 
 
@@ -224,7 +227,7 @@ def laplace(own: OwnGuide, objective: Objective) -> OwnGuide:
     gaussian.loc = torch.nn.Parameter(guide.loc.detach().clone())
     gaussian.scale = root.diagonal().clone()
     gaussian.scale_tril = root / root.diagonal().unsqueeze(-1)
-    return OwnGuide(gaussian, own.nodes, own.summed, own.of_rows)
+    return replace(own, guide=gaussian, parameters=None)
 
 
 def _sites(trace: Any) -> Iterator[tuple[str, Any]]:
@@ -318,6 +321,19 @@ def _check_names(model: Model, nodes: dict[str, Any], latents: dict[str, Any], f
         summed = f" ({', '.join(finite)} may be left out, and is summed out then)" if finite else ""
         found = ", ".join(f"'{site}'" for site in missing)
         raise MethodError(f"the guide leaves out {found} of {name}; expected one that samples all latents{summed}")
+
+
+def _check_enumerated(own: OwnGuide) -> None:
+    """Refuse to enumerate, in the guide or beside it, what Pyro would enumerate wrongly."""
+    said = [name for name in own.inside if name in own.nodes and own.nodes[name]["infer"].get("enumerate")]
+    beside = [name for name in own.inside if name in own.summed and own.of_rows]
+    for name in (*said, *beside):
+        how = "enumerates it" if name in said else "leaves it out, to be enumerated,"
+        raise MethodError(
+            f"site '{name}': the guide {how} in a plate beside that of the rows; Pyro then takes its members to be "
+            "independent, and the ELBO is wrong where they meet in one likelihood: sample it in the guide without "
+            'infer={"enumerate": ...}, or use guide="mean_field"'
+        )
 
 
 def _check_site(name: str, node: dict[str, Any], of_model: dict[str, Any]) -> None:
