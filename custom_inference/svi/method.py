@@ -15,7 +15,7 @@ from torch import Tensor
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.isolation import default_dtype, isolated
-from custom_inference.core.latent_values import is_own_of_rows, nesting_of
+from custom_inference.core.latent_values import is_own_of_rows, nesting_of, plates_of_rows
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.programs.checked import check_minibatches
@@ -208,6 +208,8 @@ class SVI(Method):
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         data = self.data_seen(model).as_read(data)
+        if self.integrates(model) and model.has_continuous_locals:
+            self._require_all_rows(model, data)
         check_minibatches(model, data, self.data_seen(model).batch(data))
         with isolated(call.seed), default_dtype(call.dtype), Progress(None, self.name, enabled=call.progress) as bar:
             return Fitting(self, model, data, call, bar, self.kind_of(model), call.start(model)).fit()
@@ -239,10 +241,12 @@ class SVI(Method):
         seen = self.data_seen(model, guide)
         codes = bool(guide.summed) if own else self.sums_codes and not model.has_continuous_locals
         run, size, mask = seen.batches(program, data)
-        if own and size is not None and not guide.takes_minibatches(data, size):
+        if own and size is not None and not guide.takes_minibatches(data, size, plates_of_rows(model, data)):
             if self.rows_asked is not None:
                 local = f"values of {', '.join(guide.of_rows)} of all rows, whatever the minibatch"
-                raise MethodError(f"the guide draws {local}; use batch_size=None, or a plate of rows in the guide")
+                named = " or ".join(sorted(plates_of_rows(model, data)))
+                instead = f"use batch_size=None, or a plate of rows in the guide that is called {named}, as the model's"
+                raise MethodError(f"the guide draws {local}; {instead}")
             size = None
         enumerates = codes or model.summed_out is not model
         settings: dict[str, Any] = {}
@@ -254,16 +258,30 @@ class SVI(Method):
             settings["max_plate_nesting"] = max(nesting_of(model, data), plate_depth(guide.nodes) if own else 1)
         settings |= {"num_particles": self.num_particles, "vectorize_particles": self.vectorize_particles}
         loss = make_loss(kind, **settings)
-        return Objective(run, guide, loss, data, mask, size, seen.total(data), of_rows=not model.is_graph)
+        return Objective(
+            run,
+            guide,
+            loss,
+            data,
+            mask,
+            size,
+            seen.total(data),
+            of_rows=not model.is_graph,
+            plates=plates_of_rows(model, data),
+        )
 
     def _marginal_objective(self, program: Model, guide: LearnedGuide, data: Data) -> Objective:
         """Return the objective where Pyro does not sum out the latents of the rows, or not rightly."""
-        if self.rows_asked is not None and self.rows_asked < len(data):
-            raise MethodError(f"{self.name} integrates over all rows of {type(program).__name__}; use batch_size=None")
+        self._require_all_rows(program, data)
         if self.loss is not None:
             raise MethodError(f"{self.name} has a loss of its own for {type(program).__name__}; leave out loss=")
         loss = MarginalBound(program, data, num_particles=self.num_particles)
         return Objective(program, guide, loss, data, data.mask, None, len(data))
+
+    def _require_all_rows(self, program: Model, data: Data) -> None:
+        """Refuse minibatches where the latents of all rows are summed or integrated out at once."""
+        if self.rows_asked is not None and self.rows_asked < len(data):
+            raise MethodError(f"{self.name} integrates over all rows of {type(program).__name__}; use batch_size=None")
 
     def minimise(self, objective: Objective, trace: Trace, bar: Progress | None = None) -> None:
         """The method's steps; the objective of every one is added to ``trace``."""
