@@ -100,6 +100,20 @@ def feature_mean(model: Model, params: Values, local: Tensor, *, like: Data | No
     return model.as_data(_forward(model, values, len(local), 0, like)[model.observed_site]["fn"].mean)
 
 
+def expect_generated(model: Model, values: Values, like: Data, *, seed: int) -> Tensor:
+    """Return E[x_nj | values of sites], (N, D), of rows that are given, and observed with beside x, what ``like`` is,
+    whose x is not looked at."""
+    beside = {site: like.others[site] for site in model.sites_of("observed") if site in like.others}
+    with pyro.validation_enabled(False):  # of values of latents at the ends of their supports
+        node = _forward(model, {**values, **beside}, len(like), seed, like)[model.observed_site]
+    return model.as_data(node["fn"].mean)
+
+
+def refuse_draws(model: Model, params: Values, like: Data) -> None:
+    """Refuse a program with factors, which draws leave out. Raises ModelError."""
+    refuse_factors(model, factors_in(_forward_few(model, params, 2, like)))
+
+
 def mean_over(model: Model, params: Values, draws: Tensor, like: Data) -> Tensor:
     """Average E[x_nj | local latents] over draws (S, N, ...) of them: (N, D)."""
     require_copies(model, params, draws[0], like)

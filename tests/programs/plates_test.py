@@ -187,15 +187,13 @@ def test_minibatches_of_programs_whose_plates_stand_anywhere(names, rows_dim):
     assert np.isclose(float(fit.elbo[-1]), kinds_objective(fit, X), rtol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("wrong", "found"), [("all", "x of 40 rows, times 1, in"), ("alone", "x of 16 rows, times 1, in")]
-)
+@pytest.mark.parametrize(("wrong", "found"), [("all", "x of 40 rows"), ("alone", "x of 16 rows")])
 @pytest.mark.parametrize("rows_dim", [-1, -2])
 def test_minibatches_that_are_none_are_refused(wrong, found, rows_dim):
     """All rows in every step, or rows of a step that do not count for all."""
     model = Kinds(wrong=wrong, rows_dim=rows_dim)
     with pytest.raises(
-        ModelError, match=rf"Kinds states 'x' with the {found} a minibatch of 16 of 40 .*times 2\.5, as"
+        ModelError, match=rf"Kinds states 'x' with the {found} in a minibatch of 16, which count 1 and not 2\.5"
     ):
         ci.SVI(guide="delta", batch_size=16, steps=2).fit(model, X, progress=False)
 

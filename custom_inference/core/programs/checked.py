@@ -74,11 +74,14 @@ def check_minibatches(model: Model, data: Data, batch_size: int | None) -> None:
     dim = row_dim_of(node, plates_of_rows(model, part))
     found = 0 if dim is None else node["value"].shape[dim - node["fn"].event_dim]
     scale, expected = float(torch.as_tensor(node["scale"]).max()), len(part) / batch_size
-    if found != batch_size or not math.isclose(scale, expected, rel_tol=1e-6):
+    times = (
+        "" if math.isclose(scale, expected, rel_tol=1e-6) else f", which count {scale:.3g} and not {expected:.3g} times"
+    )
+    if found != batch_size or times:
         raise ModelError(
-            f"{_describe_statement(model)} the x of {found} rows, times {scale:.3g}, in a minibatch of {batch_size} of "
-            f"{len(part)} rows; expected those that pyro.plate(..., subsample_size=batch_size) gives, times "
-            f"{expected:.3g}, as rows.observe('{site}', ...) in the plate self.rows(x, mask, batch_size, num_rows) does"
+            f"{_describe_statement(model)} the x of {found} rows in a minibatch of {batch_size}{times}; "
+            f"{_advise(site)}; in a plate of its own, pyro.plate(..., subsample_size=batch_size) as index, it is "
+            "that of x[index]"
         )
 
 
