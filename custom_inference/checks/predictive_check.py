@@ -17,6 +17,7 @@ from custom_inference.checks.statistics import Given, Statistic, select_statisti
 from custom_inference.core.draws import PosteriorDraws, require_fit
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import default_dtype, isolated
+from custom_inference.core.predictive import require_copies
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_whole
 from ppl_models import MethodError
@@ -55,13 +56,14 @@ def posterior_predictive_check(
     where these were drawn with them; otherwise they are plugged in. ``PredictiveCheck.source`` says which.
 
     Raises MethodError for unknown names, functions that do not give finite numbers, and fewer than 2 samples;
-    CapacityError where a copy does not fit into memory.
+    CapacityError where a copy does not fit into memory; ModelError for programs with factors of what is observed.
     """
     require_fit(fit)
     require_whole("keep", keep, 0)
     draws = PosteriorDraws(fit, num_samples, seed)
     if num_samples < 2:
         raise MethodError(f"num_samples = {num_samples}, expected at least 2 copies")
+    require_copies(fit.model, fit.globals, fit.posterior.mode, fit.data)
     record = _Record(fit, _select(fit, statistics), source_of(fit.model, fit.data))
     bar = Progress(num_samples, "posterior predictive check", enabled=progress)
     with bar, isolated(seed), default_dtype(next(iter(fit.globals.values())).dtype):

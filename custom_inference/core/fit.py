@@ -13,6 +13,8 @@ import torch
 from torch import Tensor
 
 from custom_inference.core import evaluate, store
+from custom_inference.core.expected import predict_given
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.registry import family_of, presentation_of
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import is_within
@@ -73,6 +75,9 @@ class Fit(Result):
         are ratings of further users and items, ``user_covariates=`` covariates of further users, with or without
         ratings; ``uncertainty=True`` adds standard deviations and intervals.
 
+        For programs of one's own whose rows are given something, E[x | what is given], latents averaged over what they
+        are then, at the fit's globals: ``predict(effort=...)``; without arguments for the rows of the fit.
+
         Raises MethodError for models without responses, and for what is asked with names that the model's predictions
         do not have; DataError for labels that the data do not have.
         """
@@ -89,9 +94,22 @@ class Fit(Result):
                     raise MethodError(unknown_name(f"argument of predict of {type(self.model).__name__}", name, taken))
             return predict(self, x, **given)
         if predict is None:
-            raise MethodError(f"{type(self.model).__name__} has no response to predict; transform gives its latents")
+            unlike = {"x": x is not None, "mask": mask is not None, "names": names}
+            return self._predict_given([name for name, asked in unlike.items() if asked], given)
         found = predict(self, self.as_data(x, mask, **given))
         return evaluate.by_names(self, found) if names else found
+
+    def _predict_given(self, unlike: list[str], given: Mapping[str, Any]) -> Tensor:
+        """E[x | what rows are given]. unlike: arguments that are not of this."""
+        kind, sites = type(self.model).__name__, self.model.sites_of("given")
+        if not is_own_of_rows(self.model) or not sites:
+            raise MethodError(f"{kind} has no response to predict; transform gives its latents")
+        for name in unlike:
+            raise MethodError(
+                f"{name}= of predict of {kind}, which predicts x; expected {', '.join(f'{site}=' for site in sites)} "
+                "alone, or reconstruct(x, ...), which gives E[x] at latents that are inferred from x"
+            )
+        return predict_given(self, given)
 
     def tokens(self, x: Any = None) -> Any:
         """Return a DataFrame with a line for every token, in order, of new documents or of those of the fit: document,

@@ -9,10 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.core.enumeration import ROW_PLATE
 from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.programs.latents import Layout
 from custom_inference.core.programs.posteriors import OneLatent, PartPosterior
-from custom_inference.core.programs.statements import check_statements, layout_of, row_dim_of, run
+from custom_inference.core.programs.row_plates import plate_depth, row_dim_of
+from custom_inference.core.programs.statements import check_statements, layout_of, row_plates_on, run
 from custom_inference.core.registry import engines_of
 from ppl_models import Data, Model, ModelError
 
@@ -25,13 +27,23 @@ def is_own_of_rows(model: Model) -> bool:
     return model.rows_are_independent and not engines_of(model)
 
 
+def plates_of_rows(model: Model, data: Data) -> frozenset[str]:
+    """The names of the plates of rows of a program; of those with engines it is always the same."""
+    return row_plates_on(model, data, {}) if is_own_of_rows(model) else frozenset({ROW_PLATE})
+
+
+def nesting_of(model: Model, data: Data) -> int:
+    """How many batch dimensions the plates of a program take; of those with engines it is always one."""
+    return plate_depth(run(model, model.as_read(data.rows(slice(0, 1))).dense())) if is_own_of_rows(model) else 1
+
+
 def layout_of_model(model: Model, params: Mapping[str, Tensor], data: Data) -> Layout:
     """The latents of a program without engines. Raises ModelError for sites that are not declared, or not stated."""
     if model not in _LAYOUTS:
         data = model.as_read(data).dense()
         nodes = run(model, data, params)
         check_statements(model, nodes, params)
-        _LAYOUTS[model] = layout_of(model, nodes, len(data))
+        _LAYOUTS[model] = layout_of(model, nodes, row_plates_on(model, data, params))
     return _LAYOUTS[model]
 
 
@@ -67,14 +79,12 @@ def code_of(model: Model, params: Mapping[str, Tensor], data: Data, drawn: Mappi
     return torch.cat(parts, 1)
 
 
-def read_latents(model: Model, nodes: Mapping[str, Any], rows: int) -> dict[str, Tensor]:
-    """Latent -> its values in a run of the program, rows first."""
-    if not is_own_of_rows(model):
-        return {model.local_site: nodes[model.local_site]["value"]}
+def read_latents(model: Model, nodes: Mapping[str, Any], plates: frozenset[str]) -> dict[str, Tensor]:
+    """Latent -> its values in a run of a program without engines, whose plates of rows have these names, rows first."""
     found = {}
     for name in model.row_latents:
         node = nodes[name]
-        dim = row_dim_of(node, rows)
+        dim = row_dim_of(node, plates)
         value = node["value"] if dim is None else node["value"].movedim(dim - node["fn"].event_dim, 0)
         found[name] = value
     return found

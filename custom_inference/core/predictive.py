@@ -11,9 +11,11 @@ from pyro import poutine
 from torch import Tensor
 
 from custom_inference.core.isolation import default_dtype, isolated
-from custom_inference.core.latent_values import latent_values, read_latents
+from custom_inference.core.latent_values import is_own_of_rows, latent_values, read_latents
+from custom_inference.core.programs.factors import factors_in, refuse_factors
+from custom_inference.core.programs.row_plates import row_plates_of
 from custom_inference.core.states import Params
-from ppl_models import Data, MethodError, Model
+from ppl_models import MODELS, Data, MethodError, Model
 
 Values = Mapping[str, Tensor]
 
@@ -25,12 +27,19 @@ def sample_rows(model: Model, params: Values, num_rows: int, *, seed: int = 0, l
     """Run the model forward at ``params``: latents of rows and observed sites -> (num_rows, ...).
 
     like: data of as many rows, whose lengths and the like the program is given.
+
+    Raises ModelError for a program with factors.
     """
     least = 1 if model.rows_are_independent else 2
     if num_rows < least:
         raise MethodError(f"num_rows = {num_rows}, expected at least {least}")
     nodes = _forward(model, params, num_rows, seed, like)
-    found = read_latents(model, nodes, num_rows) | {s: nodes[s]["value"] for s in model.sites_of("observed")}
+    refuse_factors(model, factors_in(nodes))
+    if is_own_of_rows(model):
+        found = read_latents(model, nodes, row_plates_of(model, lambda few: _forward_few(model, params, few, like)))
+    else:
+        found = {model.local_site: nodes[model.local_site]["value"]}
+    found |= {site: nodes[site]["value"] for site in model.sites_of("observed")}
     return {**found, model.observed_site: model.as_data(found[model.observed_site])}
 
 
@@ -38,8 +47,12 @@ def run_of(model: Model, num_rows: int, values: Values, *, seed: int, like: Data
     """A run of the program, held at the values of some sites (which it takes as they are): global and observed sites.
 
     like: data of as many rows, whose lengths and the like the program is given.
+
+    Raises ModelError for a program with factors, unless it is held at values of the main latent.
     """
     nodes = _forward(model, values, num_rows, seed, like)
+    if model.local_site not in values:
+        refuse_factors(model, factors_in(nodes))
     found = {site: nodes[site]["value"] for site in (*model.global_sites, *model.sites_of("observed"))}
     return {**found, model.observed_site: model.as_data(found[model.observed_site])}
 
@@ -53,6 +66,16 @@ def observed_site(model: Model, params: Values, local: Tensor, *, seed: int = 0,
     return _forward(model, values, len(local), seed, like)[model.observed_site]
 
 
+def require_copies(model: Model, params: Values, local: Tensor, like: Data) -> None:
+    """Refuse a program in which a factor depends on the observed site, whose distribution at given locals is then not
+    the one that is stated. Raises ModelError, which names the factors."""
+    if type(model) in MODELS.values():  # which have none
+        return
+    values = {**params, **latent_values(model, params, like, local)}
+    one, other = (factors_in(_forward(model, values, len(local), seed, like)) for seed in (0, 1))
+    refuse_factors(model, [name for name in one if not torch.equal(one[name], other[name])], "what is observed")
+
+
 def _forward(model: Model, values: Values, num_rows: int, seed: int, like: Data | None) -> Any:
     """The sites of a run of the program, held at the values of some."""
     given = model.given_rows(num_rows) if like is None else model.given(like)
@@ -63,12 +86,41 @@ def _forward(model: Model, values: Values, num_rows: int, seed: int, like: Data 
         return poutine.trace(pyro.condition(model, data=dict(values))).get_trace(num_rows=num_rows, **given).nodes
 
 
+def _forward_few(model: Model, values: Values, num_rows: int, like: Data | None) -> Any:
+    """The sites of a run on so many rows, given what the first of ``like`` are given, in turn."""
+    few = None if like is None else like.rows(torch.arange(num_rows) % len(like))
+    return _forward(model, values, num_rows, 0, few)
+
+
 def feature_mean(model: Model, params: Values, local: Tensor, *, like: Data | None = None) -> Tensor:
     """E[x_nj | local latents], (N, D) for a local site (N, ...): the mean of the program's observed site."""
     values = {**params, **latent_values(model, params, like, local)}
     if like is not None and model.rows_are_independent:
         values[model.observed_site] = like.x  # nothing need be drawn: of long documents that takes longest
     return model.as_data(_forward(model, values, len(local), 0, like)[model.observed_site]["fn"].mean)
+
+
+def expect_generated(model: Model, values: Values, like: Data, *, seed: int) -> Tensor:
+    """Return E[x_nj | values of sites], (N, D), of rows that are given, and observed with beside x, what ``like`` is,
+    whose x is not looked at."""
+    beside = {site: like.others[site] for site in model.sites_of("observed") if site in like.others}
+    with pyro.validation_enabled(False):  # of values of latents at the ends of their supports
+        node = _forward(model, {**values, **beside}, len(like), seed, like)[model.observed_site]
+    return model.as_data(node["fn"].mean)
+
+
+def refuse_draws(model: Model, params: Values, like: Data) -> None:
+    """Refuse a program with factors, which draws leave out. Raises ModelError."""
+    refuse_factors(model, factors_in(_forward_few(model, params, 2, like)))
+
+
+def mean_over(model: Model, params: Values, draws: Tensor, like: Data) -> Tensor:
+    """Average E[x_nj | local latents] over draws (S, N, ...) of them: (N, D)."""
+    require_copies(model, params, draws[0], like)
+    total = feature_mean(model, params, draws[0], like=like)
+    for one in draws[1:]:  # one by one: all of them together would take as many matrices of the data's size
+        total = total + feature_mean(model, params, one, like=like)
+    return total / len(draws)
 
 
 def conditional_log_likelihood(model: Model, params: Values, data: Data, local: Tensor) -> Tensor:

@@ -196,11 +196,12 @@ class Result(Labelled):
         """Validate further data for the fitted model; without x, return the data that it was fitted to.
 
         Labelled columns are put in the order of the fit's (models of documents do this themselves). others: further
-        observed and given sites, by name.
-
-        Raises DataError for columns that the data of the fit do not have, and for missing ones.
+        observed and given sites, by name. Raises DataError for columns that the data of the fit do not have, and for
+        missing ones; MethodError for arguments beside no x.
         """
         if x is None:
+            for name in (name for name, value in {"mask": mask, **others}.items() if value is not None):
+                raise MethodError(f"{name}= without x, which then is that of the fit; give x too")
             return self.data
         like = next(iter(self.globals.values()))
         names = self.data.coords.get("feature")
@@ -292,13 +293,13 @@ class Result(Labelled):
         """The names that ``bound=`` takes."""
         return bounds_of(self.model)
 
-    def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None) -> Tensor:
+    def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None, **others: Any) -> Tensor:
         """Return log p(x_n | s_n, params), (N,), at the most probable locals given x_n itself: no bound on log p(x_n).
 
         For models whose locals are estimated as points it is the likelihood of their papers (Bingham et al. 2007, eq.
         6).
         """
-        data = self.as_data(x, mask)
+        data = self.as_data(x, mask, **others)
         posterior = self.posterior if x is None else self.posterior_of(data)
         return predictive.conditional_log_likelihood(self.model, self.globals, data, posterior.mode)
 
@@ -306,7 +307,7 @@ class Result(Labelled):
         """Draw new rows from the fitted model, 1 by default: local and observed site -> (num_rows, ...).
 
         For graphs, draw a graph of ``num_rows`` nodes, by default as many as the fitted one has. Rows of programs
-        without engines get the covariates of the fit's rows, in turn.
+        without engines get the covariates of the fit's rows, in turn. Raises ModelError for programs with factors.
         """
         if num_rows is None:
             num_rows = 1 if self.model.rows_are_independent else len(self.data)
@@ -316,30 +317,29 @@ class Result(Labelled):
         return predictive.sample_rows(self.model, self.globals, num_rows, seed=seed, like=like)
 
     def predictive(self, num_samples: int = 100, *, seed: int = 0) -> Tensor:
-        """Draw posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes."""
+        """Draw posterior predictive copies of the training data, (num_samples, N, D), at their own posterior codes, but
+        not where a program has factors of what is observed (ModelError)."""
         model, site = self.model, self.model.observed_site
         source = self.posterior.sample(num_samples, seed=seed_of(seed, model.local_site))
+        predictive.require_copies(model, self.globals, source[0], self.data)
         runs = (
             predictive.observed_site(model, self.globals, one, seed=seed_of(seed, site, i), like=self.data)
             for i, one in enumerate(source)
         )
         return model.as_data(torch.stack([run["value"] for run in runs]))
 
-    def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode") -> Tensor:
+    def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode", **others: Any) -> Tensor:
         """Return E[x_nj] at the most probable code of each row, (N, D); for 0/1 data P(x_nj = 1 | code).
 
         how: "mode", or "mean" to average over the posterior.
         """
         if how not in ("mode", "mean"):
             raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
-        data = self.as_data(x, mask)
+        data = self.as_data(x, mask, **others)
         posterior = self.posterior_of(data)
         # Averaging over draws covers every family of posteriors with one rule.
         draws = posterior.mode[None] if how == "mode" else posterior.sample(_AVERAGED, seed=self.seed)
-        total = predictive.feature_mean(self.model, self.globals, draws[0], like=data)
-        for one in draws[1:]:  # one by one: all of them together would take as many matrices of the data's size
-            total = total + predictive.feature_mean(self.model, self.globals, one, like=data)
-        return total / len(draws)
+        return predictive.mean_over(self.model, self.globals, draws, data)
 
     def to(self, device: torch.device | str) -> Self:
         """Move the fit to another device, for what is computed from it; return itself if it is there already.

@@ -17,6 +17,7 @@ from custom_inference.core import predictive
 from custom_inference.core.draws import PosteriorDraws
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.result import Result
+from ppl_models import ModelError
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.answers import ANSWERS, labels_in_common
 from ppl_models.data.held import to_numpy
@@ -132,6 +133,10 @@ def draw_groups(fit: Result, num_copies: int, labels: Labels) -> tuple[dict[str,
         return {}, dict.fromkeys(("posterior_predictive", "prior", "prior_predictive"), left_out)
     seeds = [seed_of(fit.seed, "copies of the data", number) for number in range(num_copies)]
     source = PosteriorDraws(fit, num_copies, fit.seed)
+    try:
+        predictive.require_copies(model, fit.globals, fit.posterior.mode, fit.data)
+    except ModelError as error:
+        return {}, dict.fromkeys(("posterior_predictive", "prior", "prior_predictive"), f"left out: {error}")
     copies = [
         predictive.run_of(model, len(fit.data), source.at(*pair), seed=seed, like=fit.data)
         for pair, seed in zip(source, seeds, strict=True)
@@ -143,6 +148,8 @@ def draw_groups(fit: Result, num_copies: int, labels: Labels) -> tuple[dict[str,
         runs = [predictive.run_of(model, len(fit.data), {}, seed=seed + 1, like=fit.data) for seed in seeds]
     except NotImplementedError as error:  # of a prior without a way to draw from it
         return groups, dict.fromkeys(("prior", "prior_predictive"), f"left out: no draws of a prior ({error})")
+    except ModelError as error:  # of a program with factors
+        return groups, dict.fromkeys(("prior", "prior_predictive"), f"left out: {error}")
     groups["prior"] = _stack(runs, model.global_sites, fit, labels)
     groups["prior_predictive"] = _stack(runs, model.sites_of("observed"), fit, labels)
     return groups, {}

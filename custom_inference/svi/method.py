@@ -15,12 +15,13 @@ from torch import Tensor
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.isolation import default_dtype, isolated
-from custom_inference.core.latent_values import is_own_of_rows
+from custom_inference.core.latent_values import is_own_of_rows, nesting_of, plates_of_rows
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.programs.checked import check_minibatches
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.reference import best_reference, describe_reals
+from custom_inference.core.programs.row_plates import plate_depth
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import family_of
 from custom_inference.core.settings import require_positive, require_whole
@@ -207,6 +208,8 @@ class SVI(Method):
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         data = self.data_seen(model).as_read(data)
+        if self.integrates(model) and model.has_continuous_locals:
+            self._require_all_rows(model, data)
         check_minibatches(model, data, self.data_seen(model).batch(data))
         with isolated(call.seed), default_dtype(call.dtype), Progress(None, self.name, enabled=call.progress) as bar:
             return Fitting(self, model, data, call, bar, self.kind_of(model), call.start(model)).fit()
@@ -228,6 +231,8 @@ class SVI(Method):
     def objective(self, model: Model, program: Any, guide: Any, data: Data) -> Objective:
         """Return the objective to be minimised for a guide of the model's program."""
         own = guide.is_own
+        if own and is_own_of_rows(model) and any(name in guide.summed for name in guide.inside):
+            return self._marginal_objective(program, guide, data)
         if not own and self.integrates(model):
             density = RowDensity.of(program, draw_globals(program, data.x), data)
             few = density.layout.num_configurations <= _FEW_VALUES and self.data_seen(model).batch(data) is None
@@ -236,10 +241,12 @@ class SVI(Method):
         seen = self.data_seen(model, guide)
         codes = bool(guide.summed) if own else self.sums_codes and not model.has_continuous_locals
         run, size, mask = seen.batches(program, data)
-        if own and size is not None and not guide.takes_minibatches(data, size):
+        if own and size is not None and not guide.takes_minibatches(data, size, plates_of_rows(model, data)):
             if self.rows_asked is not None:
                 local = f"values of {', '.join(guide.of_rows)} of all rows, whatever the minibatch"
-                raise MethodError(f"the guide draws {local}; use batch_size=None, or a plate of rows in the guide")
+                named = " or ".join(sorted(plates_of_rows(model, data)))
+                instead = f"use batch_size=None, or a plate of rows in the guide that is called {named}, as the model's"
+                raise MethodError(f"the guide draws {local}; {instead}")
             size = None
         enumerates = codes or model.summed_out is not model
         settings: dict[str, Any] = {}
@@ -248,19 +255,33 @@ class SVI(Method):
             run = config_enumerate(run, default="parallel")
         kind = self.loss if self.loss is not None else guide.loss_kind(enumerates)
         if kind is TraceEnum_ELBO or self.vectorize_particles:
-            settings["max_plate_nesting"] = 1
+            settings["max_plate_nesting"] = max(nesting_of(model, data), plate_depth(guide.nodes) if own else 1)
         settings |= {"num_particles": self.num_particles, "vectorize_particles": self.vectorize_particles}
         loss = make_loss(kind, **settings)
-        return Objective(run, guide, loss, data, mask, size, seen.total(data), of_rows=not model.is_graph)
+        return Objective(
+            run,
+            guide,
+            loss,
+            data,
+            mask,
+            size,
+            seen.total(data),
+            of_rows=not model.is_graph,
+            plates=plates_of_rows(model, data),
+        )
 
     def _marginal_objective(self, program: Model, guide: LearnedGuide, data: Data) -> Objective:
         """Return the objective where Pyro does not sum out the latents of the rows, or not rightly."""
-        if self.rows_asked is not None and self.rows_asked < len(data):
-            raise MethodError(f"{self.name} integrates over all rows of {type(program).__name__}; use batch_size=None")
+        self._require_all_rows(program, data)
         if self.loss is not None:
             raise MethodError(f"{self.name} has a loss of its own for {type(program).__name__}; leave out loss=")
         loss = MarginalBound(program, data, num_particles=self.num_particles)
         return Objective(program, guide, loss, data, data.mask, None, len(data))
+
+    def _require_all_rows(self, program: Model, data: Data) -> None:
+        """Refuse minibatches where the latents of all rows are summed or integrated out at once."""
+        if self.rows_asked is not None and self.rows_asked < len(data):
+            raise MethodError(f"{self.name} integrates over all rows of {type(program).__name__}; use batch_size=None")
 
     def minimise(self, objective: Objective, trace: Trace, bar: Progress | None = None) -> None:
         """The method's steps; the objective of every one is added to ``trace``."""

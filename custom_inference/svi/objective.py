@@ -37,7 +37,7 @@ class Objective:
     """A loss of a program and its guide.
 
     size: rows or dyads a step, None for all. seen: how many there are. of_rows: whether these are rows, so that all of
-    them are seen in turn; dyads are drawn.
+    them are seen in turn; dyads are drawn. plates: the names of the plates of rows.
     """
 
     program: Any
@@ -48,6 +48,7 @@ class Objective:
     size: int | None
     seen: int
     of_rows: bool = True
+    plates: frozenset[str] = frozenset({ROW_PLATE})
 
     def keywords(self, size: int | None) -> dict[str, Any]:
         return {"mask": self.mask, "batch_size": size, **self.data.others}
@@ -82,7 +83,7 @@ class Objective:
             return sum(self._value(self.size) for _ in range(number)) / number
         total = 0.0
         for index in torch.arange(self.seen, device=self.data.x.device).split(self.size):
-            program, guide = (Rows(index)(one) for one in (self.program, self.guide))
+            program, guide = (Rows(index, self.plates)(one) for one in (self.program, self.guide))
             total += self._value(len(index), program, guide) * len(index) / self.seen
         return total
 
@@ -106,14 +107,14 @@ def _same(loss: Any) -> float:
 
 
 class Rows(Messenger):
-    """Runs a program, or a guide, on given rows: those are what its plate of rows draws."""
+    """Runs a program, or a guide, on given rows: those are what its plates of rows, of these names, draw."""
 
-    def __init__(self, index: Tensor):
+    def __init__(self, index: Tensor, plates: frozenset[str]):
         super().__init__()
-        self.index = index
+        self.index, self.plates = index, plates
 
     def _pyro_sample(self, msg: Any) -> None:
-        if msg["name"] == ROW_PLATE and type(msg["fn"]).__name__ == "_Subsample":
+        if msg["name"] in self.plates and type(msg["fn"]).__name__ == "_Subsample":
             msg["value"], msg["done"] = self.index, True
 
 

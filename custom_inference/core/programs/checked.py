@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +13,16 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from custom_inference.core.isolation import default_dtype
-from custom_inference.core.programs.statements import base_of, check_statements, is_statement, layout_of, own_parameters
+from custom_inference.core.latent_values import plates_of_rows
+from custom_inference.core.programs.row_plates import row_dim_of
+from custom_inference.core.programs.statements import (
+    base_of,
+    check_statements,
+    is_statement,
+    layout_of,
+    own_parameters,
+    row_plates_on,
+)
 from custom_inference.core.registry import engines_of
 from ppl_models import MODELS, Data, Model, ModelError, PPLError
 from ppl_models.core.errors import about
@@ -45,7 +55,7 @@ def check_program(model: Model, data: Data) -> None:
     nodes = {name: node for name, node in trace.nodes.items() if is_statement(node)}
     check_statements(model, nodes, params)
     if not engines_of(model):
-        layout_of(model, nodes, len(part))
+        layout_of(model, nodes, row_plates_on(model, part, params))
     if nodes[model.observed_site]["value"].shape == part.x.shape:
         _check_entries(model, data, nodes[model.observed_site]["fn"])
     if part.mask is not None:
@@ -53,17 +63,25 @@ def check_program(model: Model, data: Data) -> None:
 
 
 def check_minibatches(model: Model, data: Data, batch_size: int | None) -> None:
-    """Refuse a program of people's own that states x of all rows in a minibatch. Raises ModelError."""
+    """Refuse a program of people's own that states x of other rows than those of a minibatch, or does not weigh these
+    as all. Raises ModelError."""
     if batch_size is None or batch_size >= len(data) or not _is_of_people(model):
         return
     part, site = _some_rows(data), model.observed_site
     batch_size = min(batch_size, len(part) - 1)
     arguments = {**part.arguments, "batch_size": batch_size}
-    found = _trace(model, part, _typical_globals(model, data), arguments).nodes[site]["value"]
-    if found.shape[0] != batch_size:
+    node = _trace(model, part, _typical_globals(model, data), arguments).nodes[site]
+    dim = row_dim_of(node, plates_of_rows(model, part))
+    found = 0 if dim is None else node["value"].shape[dim - node["fn"].event_dim]
+    scale, expected = float(torch.as_tensor(node["scale"]).max()), len(part) / batch_size
+    times = (
+        "" if math.isclose(scale, expected, rel_tol=1e-6) else f", which count {scale:.3g} and not {expected:.3g} times"
+    )
+    if found != batch_size or times:
         raise ModelError(
-            f"{_describe_statement(model)} the x of {found.shape[0]} rows in a minibatch of {batch_size}; "
-            f"{_advise(site)}"
+            f"{_describe_statement(model)} the x of {found} rows in a minibatch of {batch_size}{times}; "
+            f"{_advise(site)}; in a plate of its own, pyro.plate(..., subsample_size=batch_size) as index, it is "
+            "that of x[index]"
         )
 
 

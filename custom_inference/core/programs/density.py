@@ -16,12 +16,13 @@ from torch import Tensor
 
 from custom_inference.core.isolation import default_dtype
 from custom_inference.core.programs.latents import Layout, sum_but_rows
+from custom_inference.core.programs.row_plates import row_dim_of
 from custom_inference.core.programs.statements import (
     check_statements,
     is_statement,
     layout_of,
     own_parameters,
-    row_dim_of,
+    row_plates_on,
     run,
 )
 from ppl_models import Data, Model, ModelError
@@ -45,6 +46,8 @@ class RowDensity:
     params: Mapping[str, Tensor]
     data: Data
     layout: Layout
+    #: The names of the program's plates of rows.
+    plates: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, model: Model, params: Mapping[str, Tensor], data: Data) -> RowDensity:
@@ -56,7 +59,8 @@ class RowDensity:
         model, data = model.summed_out, model.as_read(data).dense()
         nodes = run(model, data, params)
         check_statements(model, nodes, params)
-        density = cls(model, dict(params), data, layout_of(model, nodes, len(data)))
+        plates = row_plates_on(model, data, params)
+        density = cls(model, dict(params), data, layout_of(model, nodes, plates), plates)
         density.require_independent_rows(nodes)
         return density
 
@@ -181,7 +185,7 @@ class RowDensity:
         total = [self.like.new_zeros(rows) for _ in parts]
         for name, node in trace.nodes.items():
             if is_statement(node) and name not in self.params:
-                dim = row_dim_of(node, rows)
+                dim = row_dim_of(node, self.plates)
                 if dim is None:
                     raise ModelError(f"'{name}' of {type(self.model).__name__} is stated outside the plate of rows")
                 term = sum_but_rows(node["log_prob"], dim)

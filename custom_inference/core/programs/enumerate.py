@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -34,7 +35,7 @@ def enumerate_table(density: RowDensity) -> Table:
         log_joint = density(codes[:, None].expand(-1, len(density), -1)).T
         if not any(latent.open for latent in density.layout) or _is_settled(density, codes, log_joint):
             break
-        density = RowDensity(density.model, density.params, density.data, density.layout.widen())
+        density = replace(density, layout=density.layout.widen())
     return Table(codes, log_joint, density)
 
 

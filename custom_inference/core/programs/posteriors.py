@@ -105,11 +105,8 @@ class IntegratedPosterior(ProgramPosterior):
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Draws from the values of the density on a fine grid, evenly within its cells."""
         generator = torch.Generator().manual_seed(seed)
-        rows, number, size = self.centre.shape
-        cells, reach = _CELLS[size], _REACH[size]
-        width = 2 * reach / cells
-        axis = (torch.arange(cells, dtype=torch.float64) + 0.5) * width - reach
-        grid = torch.cartesian_prod(*[axis] * size).reshape(-1, size).to(self.centre)
+        rows, number, _ = self.centre.shape
+        grid, width = self._grid()
         block = max(1, _BLOCK // (len(grid) * number * self.average.shape[-1]))
         parts = [
             self.rows(slice(start, start + block))._draw_on_grid(num_samples, grid, width, generator)
@@ -117,8 +114,29 @@ class IntegratedPosterior(ProgramPosterior):
         ]
         return torch.cat(parts, 1)
 
-    def _draw_on_grid(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
-        rows, number, size = self.centre.shape
+    @property
+    def num_cells(self) -> int:
+        """How many cells the fine grid of a row has."""
+        return _CELLS[self.centre.shape[-1]] ** self.centre.shape[-1] * self.centre.shape[1]
+
+    def cells(self) -> tuple[Tensor, Tensor]:
+        """Codes (N, M, W) of the middles of the cells of a fine grid, and the probabilities (N, M) of these."""
+        grid, _ = self._grid()
+        u, log_weight = self._on_grid(grid)
+        codes = self.density.layout.constrain(self.codes.repeat_interleave(len(grid), 0)[:, None], u.flatten(0, 1))[0]
+        return codes.transpose(0, 1), log_weight.exp()
+
+    def _grid(self) -> tuple[Tensor, float]:
+        """The middles (Q, R) of its cells in standard deviations, and their width."""
+        size = self.centre.shape[-1]
+        cells, reach = _CELLS[size], _REACH[size]
+        width = 2 * reach / cells
+        axis = (torch.arange(cells, dtype=torch.float64) + 0.5) * width - reach
+        return torch.cartesian_prod(*[axis] * size).reshape(-1, size).to(self.centre), width
+
+    def _on_grid(self, grid: Tensor) -> tuple[Tensor, Tensor]:
+        """The real numbers (K C, Q, N, R) of a grid, and the logarithms of its cells' probabilities (N, K C Q)."""
+        rows, number, _ = self.centre.shape
         u = self.centre.transpose(0, 1)[:, None] + torch.einsum("ncrs,qs->cqnr", self.root, grid)
         code = self.codes.repeat_interleave(len(grid), 0)[:, None]
         with torch.no_grad():
@@ -126,7 +144,13 @@ class IntegratedPosterior(ProgramPosterior):
             shares = log_shares(self.gaussians, int(self.density.layout.num_configurations), u)
             value = value if shares is None else value + shares
             value = value + torch.linalg.slogdet(self.root)[1].T[:, None]
-            slot = draw_slots(torch.log_softmax(value.flatten(0, 1).T, -1), num_samples, generator).T  # (S, N)
+        return u, torch.log_softmax(value.flatten(0, 1).T, -1)
+
+    def _draw_on_grid(self, num_samples: int, grid: Tensor, width: float, generator: torch.Generator) -> Tensor:
+        rows, _, size = self.centre.shape
+        with torch.no_grad():
+            u, log_weight = self._on_grid(grid)
+            slot = draw_slots(log_weight, num_samples, generator).T  # (S, N)
             chosen, cell = slot // len(grid), slot % len(grid)
             within = torch.rand(*slot.shape, size, generator=generator, dtype=torch.float64).to(u) - 0.5
             every = torch.arange(rows, device=slot.device)

@@ -18,14 +18,13 @@ from torch.distributions import biject_to
 
 from custom_inference.core.isolation import default_dtype, own_store
 from custom_inference.core.programs.latents import Latent, Layout
+from custom_inference.core.programs.row_plates import row_dim_of, row_plates_of
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import own_errors
 from ppl_models.core.priors import support_of
 from ppl_models.core.sites import of_element
 from ppl_models.core.supports import describe_support, lies_within
 
-#: The name of the plate of rows in the suite's programs; in others it is the plate of as many members as rows.
-ROW_PLATE = "data"
 #: Whole numbers without an upper bound are tabulated up to so many standard deviations above the mean at first.
 _REACH = 10
 #: Whether programs are run in the course of learning, whose parameters they must leave alone.
@@ -65,26 +64,30 @@ def is_statement(node: Mapping[str, Any]) -> bool:
     )
 
 
-def row_dim_of(node: Mapping[str, Any], rows: int) -> int | None:
-    """The batch dimension of the plate of rows that a statement stands in, counted from the right; None outside it."""
-    frames = [frame for frame in node["cond_indep_stack"] if frame.vectorized]
-    named = [frame.dim for frame in frames if frame.name == ROW_PLATE]
-    return next(iter(named or [frame.dim for frame in frames if frame.size == rows]), None)
+def row_plates_on(model: Model, data: Data, values: Mapping[str, Tensor]) -> frozenset[str]:
+    """The names of the plates of rows of a program, by runs on some of these rows with some sites at given values."""
+
+    def run_on(number: int) -> dict[str, Any]:
+        few = data.rows(torch.arange(number, device=data.x.device) % len(data))
+        return run(model, model.as_read(few).dense(), values)
+
+    return row_plates_of(model, run_on)
 
 
-def layout_of(model: Model, nodes: Mapping[str, Any], rows: int) -> Layout:
-    """The latents of a row from one run of the program.
+def layout_of(model: Model, nodes: Mapping[str, Any], plates: frozenset[str]) -> Layout:
+    """The latents of a row from one run of the program, whose plates of rows have these names.
 
     Raises ModelError for a latent that is drawn outside the plate of rows, or whose shape or kind is not as declared.
     """
     found = []
     for name in model.sites_of("latent"):
         if name in nodes and not nodes[name]["is_observed"]:
-            dim = row_dim_of(nodes[name], rows)
+            dim = row_dim_of(nodes[name], plates)
             if dim is None:
+                found = ", ".join(f"'{plate}'" for plate in sorted(plates)) or "none"
                 raise ModelError(
-                    f"latent '{name}' of {type(model).__name__} is drawn outside the plate of rows, which is called "
-                    f"'{ROW_PLATE}' or has as many members as there are rows ({rows})"
+                    f"latent '{name}' of {type(model).__name__} is drawn outside the plate of rows, whose size follows "
+                    f"the number of rows (plates of this program that do: {found})"
                 )
             found.append(_latent(model, name, nodes[name], dim))
     return Layout(tuple(found))
@@ -199,9 +202,14 @@ def _bound(support: Any, end: str, worst: Any) -> int | None:
     return None if found is None else int(worst(torch.as_tensor(found).flatten().tolist()))
 
 
+def is_scaled(node: Mapping[str, Any]) -> bool:
+    """Whether a statement's log-probability counts another number of times than once, or a number that is computed."""
+    return torch.is_tensor(node["scale"]) or node["scale"] != 1
+
+
 def check_statements(model: Model, nodes: Mapping[str, Any], params: Mapping[str, Tensor]) -> None:
-    """Refuse a program that states what it does not declare, declares what it does not state, or draws a global from
-    something else than its prior.
+    """Refuse a program that states what it does not declare, declares what it does not state, draws a global from
+    something else than its prior, or scales a statement.
 
     Raises ModelError, which names the sites.
     """
@@ -212,6 +220,13 @@ def check_statements(model: Model, nodes: Mapping[str, Any], params: Mapping[str
     missing = [name for name in model.sites if name in declared - stated - known - set(nodes) - set(model.part_sites)]
     _refuse_sites(model, missing, "declares {} in `sites`, which the program does not state; state or remove {}")
     _check_support(model, nodes)
+    for name, node in nodes.items():
+        if is_scaled(node):
+            raise ModelError(
+                f"{type(model).__name__} scales its statement of '{name}' (poutine.scale, or a plate that sees a part "
+                "of its members), so that its density is not that of what it draws; leave the scale out. Rows that "
+                "count several times are repeated, or have weights= where a method takes them"
+            )
     for name in (site for site in model.unknown_sites if site in nodes and site in params):
         value, prior = params[name], model.prior(name, like=params[name], values=params)
         stated, meant = (float(fn.log_prob(value).sum()) for fn in (nodes[name]["fn"], prior))

@@ -22,7 +22,8 @@ from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior, PointPosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.latents import Layout, sum_but_rows
-from custom_inference.core.programs.statements import is_statement, row_dim_of
+from custom_inference.core.programs.row_plates import row_dim_of
+from custom_inference.core.programs.statements import is_statement
 from custom_inference.svi.guides.own import OwnGuide, is_guide_class, make_own
 from ppl_models import Data, MethodError, Model
 
@@ -123,14 +124,25 @@ class GuidePosterior(ContinuousPosterior):
 
     def _log_q(self, nodes: Mapping[str, Any]) -> Tensor:
         """(N,), or (1,) where the guide draws the rows together."""
-        rows, terms, together = len(self.density), [], False
+        rows, terms, together, plates = len(self.density), [], False, self._plates_of_rows(nodes)
         for node in nodes.values():
-            dim = row_dim_of(node, rows)
+            dim = row_dim_of(node, plates)
             together = together or dim is None
             terms.append(node["log_prob"].sum() if dim is None else sum_but_rows(node["log_prob"], dim))
         if together:
             return torch.stack([term.sum() for term in terms]).sum().reshape(1)
         return torch.stack([term.expand(rows) for term in terms]).sum(0)
+
+    def _plates_of_rows(self, nodes: Mapping[str, Any]) -> frozenset[str]:
+        """The names of the guide's plates of rows: those in which latents have the axis that is of rows in the program;
+        and the program's."""
+        own = set(self.density.plates)
+        for latent in self._layout:
+            if latent.name in nodes:
+                node = nodes[latent.name]
+                dim = latent.row_axis + node["fn"].event_dim
+                own |= {frame.name for frame in node["cond_indep_stack"] if frame.vectorized and frame.dim == dim}
+        return frozenset(own)
 
     def _complete(self, values: dict[str, Tensor], generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Codes (N, W) with the latents that the guide leaves out drawn given the others, the log-probability of these

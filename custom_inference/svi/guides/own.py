@@ -11,7 +11,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeGuard
 
 import pyro
@@ -31,9 +31,11 @@ from pyro.params.param_store import StateDict
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
-from custom_inference.core.enumeration import ROW_PLATE
 from custom_inference.core.isolation import own_store
+from custom_inference.core.latent_values import plates_of_rows
+from custom_inference.core.programs.row_plates import row_dim_of, stands_inside
 from custom_inference.svi.guides.of_globals import LearnedGuide
+from custom_inference.svi.guides.own_checks import check_enumerated, check_names, check_site
 from custom_inference.svi.objective import Objective, Trace, climb
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.running import default_dtype, dtype_of
@@ -47,7 +49,7 @@ _TO_THE_MAXIMUM = 500
 @dataclass
 class OwnGuide(LearnedGuide):
     """A guide with what it samples: name -> the node of the first run; summed: latents that it leaves to be summed out;
-    of_rows: those of the sites that it samples of every row.
+    of_rows: those of the sites that it samples of every row. inside: latents in a plate beside that of rows.
 
     parameters: of a guide that is a function, what ``pyro.param`` made, once it is learned: it then runs with them.
     """
@@ -56,6 +58,7 @@ class OwnGuide(LearnedGuide):
     nodes: dict[str, Any] = field(default_factory=dict)
     summed: tuple[str, ...] = ()
     of_rows: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
     parameters: Any = None
 
     is_own: ClassVar[bool] = True
@@ -111,13 +114,15 @@ class OwnGuide(LearnedGuide):
             return TraceEnum_ELBO
         return Trace_ELBO if all(node["fn"].has_rsample for node in self.nodes.values()) else TraceGraph_ELBO
 
-    def takes_minibatches(self, data: Data, size: int) -> bool:
-        """Whether each draw of a site of rows is of the rows of a minibatch, as its plate of rows gives them."""
+    def takes_minibatches(self, data: Data, size: int, plates: frozenset[str]) -> bool:
+        """Whether each draw of a site of rows is of the rows of a minibatch, as a plate of rows gives them that has one
+        of these names: those of the program, which takes the same rows then."""
         if not self.of_rows:
             return True
         with torch.no_grad(), _apart():
             found: Any = poutine.trace(self).get_trace(data.x, mask=data.mask, batch_size=size, **data.others)
-        return all(len(found.nodes[name]["value"]) == size for name in self.of_rows)
+        frames = (found.nodes[name]["cond_indep_stack"] for name in self.of_rows)
+        return all(any(f.name in plates and f.size == size for f in stack) for stack in frames)
 
 
 def _class_and_settings(guide: Callable[..., Any]) -> tuple[Any, dict[str, Any]]:
@@ -185,13 +190,15 @@ def make_own(
     with torch.no_grad():
         trace: Any = poutine.trace(own).get_trace(data.x, **data.arguments)
     own.nodes = {name: node for name, node in _sites(trace) if not node["infer"].get("is_auxiliary")}
-    _check_names(model, own.nodes, latents, finite)
+    check_names(model, own.nodes, latents, finite)
     own.summed = tuple(name for name in latents if name not in own.nodes)
     for name, node in own.nodes.items():
-        _check_site(name, node, latents[name])
+        check_site(name, node, latents[name])
     if model.rows_are_independent:
-        in_rows = {s for s, node in latents.items() if any(f.name == ROW_PLATE for f in node["cond_indep_stack"])}
-        own.of_rows = tuple(name for name in own.nodes if name in in_rows)
+        plates = plates_of_rows(model, data)
+        own.of_rows = tuple(name for name in own.nodes if row_dim_of(latents[name], plates) is not None)
+        own.inside = tuple(name for name, node in latents.items() if stands_inside(node, plates))
+        check_enumerated(own.nodes, own.summed if own.of_rows else (), own.inside)
     return own
 
 
@@ -222,7 +229,7 @@ def laplace(own: OwnGuide, objective: Objective) -> OwnGuide:
     gaussian.loc = torch.nn.Parameter(guide.loc.detach().clone())
     gaussian.scale = root.diagonal().clone()
     gaussian.scale_tril = root / root.diagonal().unsqueeze(-1)
-    return OwnGuide(gaussian, own.nodes, own.summed, own.of_rows)
+    return replace(own, guide=gaussian, parameters=None)
 
 
 def _sites(trace: Any) -> Iterator[tuple[str, Any]]:
@@ -304,26 +311,3 @@ def _hiding(program: Callable[..., Any], finite: list[str], start: dict[str, Ten
     if start:
         inner = InitMessenger(init_to_value(values=start, fallback=None))(inner)
     return inner if not isinstance(outer, Messenger) else outer(inner)
-
-
-def _check_names(model: Model, nodes: dict[str, Any], latents: dict[str, Any], finite: list[str]) -> None:
-    name, listed = type(model).__name__, ", ".join(latents)
-    for site in nodes:
-        if site not in latents:
-            raise MethodError(f"the guide samples '{site}', which is no latent site of {name}; these are: {listed}")
-    missing = [site for site in latents if site not in nodes and site not in finite]
-    if missing:
-        summed = f" ({', '.join(finite)} may be left out, and is summed out then)" if finite else ""
-        found = ", ".join(f"'{site}'" for site in missing)
-        raise MethodError(f"the guide leaves out {found} of {name}; expected one that samples all latents{summed}")
-
-
-def _check_site(name: str, node: dict[str, Any], of_model: dict[str, Any]) -> None:
-    value, expected = node["value"], of_model["value"]
-    if value.shape != expected.shape:
-        raise MethodError(
-            f"site '{name}': the guide's values have shape {tuple(value.shape)}, the model's {tuple(expected.shape)}"
-        )
-    support = of_model["fn"].support
-    if not bool(support.check(value).all()):
-        raise MethodError(f"site '{name}': the guide draws values that the model's prior excludes; expected {support}")
