@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.laws import Law
+from custom_inference.compiled.laws import NOTHING, Law
 from custom_inference.compiled.sources import EntrySource, Source
 
 #: Rows' features are laid out over all cells where these are no more than so many numbers a row, and so many times as
@@ -51,9 +51,22 @@ class Block:
         law, many = self.law, self.elements[0][1].numel() if self.elements else 0
         return type(law), law.kind, law.names, law.sizes, self.sizes, self.own is None, many
 
+    @property
+    def is_direct(self) -> bool:
+        """Whether its law has no features: each row has a density of its own, and probabilities are kept by row."""
+        return not self.law.exponential
+
     def natural(self, flat: Tensor) -> Tensor:
-        """Return the natural parameters (G, C, U, F)."""
-        return self.law.natural(self.parameters(flat))
+        """Return the natural parameters (G, C, U, F); of a law without such its parameters (G, C, U, P)."""
+        found = self.parameters(flat)
+        return found if self.is_direct else self.law.natural(found)
+
+    def expect(self, flat: Tensor, counted: Tensor, part: Part | None) -> Tensor:
+        """Return the expected log-probability, from the expected statistics of the rows in ``part``."""
+        natural = self.natural(flat)
+        if self.is_direct:
+            return (self.tables(natural, part).flatten(2) * counted).sum()
+        return (natural * counted).sum()
 
     def parameters(self, flat: Tensor) -> Tensor:
         """Return the parameters (G, C, U, P) of the law."""
@@ -74,14 +87,16 @@ class Block:
                 return each[:, :, 0].reshape(number, 1, *self.sizes)
             return each.movedim(2, 1)[:, part.cells].reshape(number, -1, *self.sizes)
         assert part is not None
-        return part.weigh(natural).reshape(number, -1, *self.sizes)
+        weighed = part.evaluate(self.law, natural) if self.is_direct else part.weigh(natural)
+        return weighed.reshape(number, -1, *self.sizes)
 
     def statistics(self, marginals: Tensor, part: Part | None, num_cells: int) -> Tensor:
         """Return the expected features (G, C, U, F) from the probabilities (G, N or 1, *sizes)."""
         number = len(self.scopes)
         if self.own is None:
             assert part is not None
-            return part.gather(marginals.reshape(number, marginals.shape[1], -1), num_cells)
+            share = marginals.reshape(number, marginals.shape[1], -1)
+            return share if self.is_direct else part.gather(share, num_cells)
         each = marginals.reshape(number, marginals.shape[1], -1, self.sizes[-1])  # (G, N, C, S)
         if part is None:
             summed = each.sum(1).unsqueeze(2)
@@ -95,11 +110,13 @@ class Part:
     """What a block reads of some rows.
 
     features: (G, N, M): of each row, laid out over all cells and features where ``cells`` is None; else of its elements
-    (G, N, E, F), with the cells (N, E) (of a latent (N,)) whose parameters they have.
+    (G, N, E, F), with the cells (N, E) (of a latent (N,)) whose parameters they have. Of laws without features the
+    values (1, N, E), with what of them was ``seen``.
     """
 
     features: Tensor | None = None
     cells: Tensor | None = None
+    seen: Tensor | None = None
 
     def __len__(self) -> int:
         if self.features is not None:
@@ -109,10 +126,22 @@ class Part:
 
     def select(self, index: Tensor | slice) -> Part:
         features = None if self.features is None else self.features[:, index]
-        return Part(features, None if self.cells is None else self.cells[index])
+        cells, seen = (None if one is None else one[index] for one in (self.cells, self.seen))
+        return Part(features, cells, seen)
 
     def to(self, like: Tensor) -> Part:
-        return Part(None if self.features is None else self.features.to(like), self.cells)
+        return replace(self, features=None if self.features is None else self.features.to(like))
+
+    def evaluate(self, law: Law, parameters: Tensor) -> Tensor:
+        """Return the log-probabilities (1, N, C) of values under a law with parameters (1, C, U, P)."""
+        assert self.features is not None
+        own = parameters if self.cells is None else parameters[:, :, self.cells]  # (1, C, [N,] E, P)
+        own = own.unsqueeze(2) if self.cells is None else own
+        found = law.log_prob(own, self.features.unsqueeze(1))  # (1, C, N, E)
+        found = torch.where(found > NOTHING, found, torch.full_like(found, NOTHING))
+        if self.seen is not None:
+            found = torch.where(self.seen, found, torch.zeros_like(found))
+        return found.sum(-1).mT
 
     def weigh(self, natural: Tensor) -> Tensor:
         """Return the products (G, N, C) of features and natural parameters (G, C, U, F)."""
@@ -157,7 +186,7 @@ def combine(blocks: Sequence[Block]) -> list[Block]:
     groups: dict[tuple[object, ...], list[Block]] = {}
     for block in blocks:
         entries = [one for one in block.sources if isinstance(one, EntrySource)]
-        if len(entries) == len(block.sources):
+        if len(entries) == len(block.sources) and not block.is_direct:
             groups.setdefault((block.key, *(tuple(one.index.shape[1:]) for one in entries)), []).append(block)
         else:
             found.append(block)

@@ -156,9 +156,7 @@ def _count_entries(source: EntrySource, said: Said, total: dict[str, Tensor]) ->
         add("number", values[1].expand_as(slope))
 
 
-def _count_causes(
-    source: LinearSource, said: Said, parameters: Tensor, flat: Tensor, total: dict[str, Tensor]
-) -> None:
+def _count_causes(source: LinearSource, said: Said, parameters: Tensor, flat: Tensor, total: dict[str, Tensor]) -> None:
     """Share what was counted among hidden causes.
 
     Of p = 1 - prod_t (1 - v_t): given a success each cause succeeded with probability v_t / p, given none of them did.

@@ -16,7 +16,8 @@ from custom_inference.compiled.steps import Steps
 from custom_inference.compiled.structure import Bound, Structure, structure_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.threads import map_in_threads
-from ppl_models import Data, Model
+from ppl_models import Data, MethodError, Model
+
 
 class EverySite(tuple[str, ...]):
     """The sites of a program, whatever they are called."""
@@ -68,17 +69,25 @@ class CompiledExact(Starts, ExactEngine):
 
         parts = rows.cut()
         sizes = [len(part) for part in parts]
-        found = map_in_threads(solve, zip(parts, [None] * len(parts) if weights is None else weights.split(sizes), strict=True))
-        total = found[0][1]
-        for _, counted in found[1:]:
-            total = [one + other for one, other in zip(total, counted, strict=True)]
+        found = map_in_threads(
+            solve, zip(parts, [None] * len(parts) if weights is None else weights.split(sizes), strict=True)
+        )
+        statistics = {}
+        for place, key in enumerate(keys_of(rows)):
+            each = [counted[place] for _, counted in found]
+            statistics[key] = torch.cat(each, 1) if rows.blocks[place].is_direct else sum(each[1:], each[0])
         number = rows.like.new_tensor(float(len(rows)) if weights is None else float(weights.sum()))
-        statistics = {str(place): value for place, value in enumerate(total)}
         return EStep({**statistics, "rows": number}, {}, torch.cat([bound for bound, _ in found]))
 
     def m_step(self, model: Model, state: Params, step: EStep, rows: Bound) -> Params:
-        counted = [step.statistics[str(place)] for place in range(len(rows.blocks))]
-        return steps_of(model, rows).advance(state, counted, float(step.statistics["rows"]))
+        keys = keys_of(rows)
+        if len(step.statistics) != len(keys) + 1 or not set(keys) <= set(step.statistics):
+            laws = ", ".join(block.law.kind.__name__ for block in rows.blocks if block.is_direct)
+            raise MethodError(
+                f"rows in parts: under {laws} nothing adds up over rows; expected all rows in memory, and no batch_size"
+            )
+        counted = [step.statistics[key] for key in keys]
+        return steps_of(model, rows).advance(state, counted, float(step.statistics["rows"]), rows.parts)
 
     def prior_term(self, model: Model, state: Params) -> Tensor:
         known = _STEPS.get(model)
@@ -89,6 +98,11 @@ class CompiledExact(Starts, ExactEngine):
 
     def log_evidence(self, model: Model, params: Params, rows: Bound) -> Tensor:
         return rows.log_evidence(flatten(rows, params))
+
+
+def keys_of(rows: Bound) -> list[str]:
+    """Return what the statistics of every block are called: where they do not add up over rows, after these rows."""
+    return [f"{n} of {id(rows.offset)}" if one.is_direct else str(n) for n, one in enumerate(rows.blocks)]
 
 
 #: Model -> its M step on the rows that were read last.

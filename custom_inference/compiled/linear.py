@@ -40,7 +40,10 @@ _OF_ENTRIES: dict[Any, tuple[str, ...]] = {
     constraints.unit_interval: ("identity", "log1m", "log", "logit"),
     constraints.positive: ("identity", "log"),
 }
-_OF_PARAMETERS: dict[str, tuple[str, ...]] = {"probs": ("log1m", "log", "logit", "identity"), "rate": ("log", "identity")}
+_OF_PARAMETERS: dict[str, tuple[str, ...]] = {
+    "probs": ("log1m", "log", "logit", "identity"),
+    "rate": ("log", "identity"),
+}
 #: Other parameters.
 _OTHERS = ("identity", "log")
 
@@ -106,7 +109,9 @@ def find_linear(
                     if not trial.change(entry, moved[number]) or site in trial.scales:
                         continue
                     again = again or evaluate(_with(base, entry, third[entry]))
-                    trial.choose_scale(site, again[number], [flat[entry] for flat in (base, other, third)], supports[site])
+                    trial.choose_scale(
+                        site, again[number], [flat[entry] for flat in (base, other, third)], supports[site]
+                    )
     site_of = {n: site for site, part in entries.slices.items() for n in range(part.start, part.stop)}
     sources: list[LinearSource | None] = [
         next((trial.build(base, other, site_of) for trial in own if trial.alive), None) for own in trials

@@ -17,7 +17,8 @@ from torch.distributions import Independent
 
 from custom_inference.compiled.laws import BinomialLaw, CategoricalLaw, FactorLaw, Law, parameters_of
 from custom_inference.core.programs.latents import Layout
-from custom_inference.core.programs.statements import row_dim_of, run
+from custom_inference.core.programs.row_plates import row_dim_of
+from custom_inference.core.programs.statements import run
 from ppl_models import Data, MethodError, Model
 
 
@@ -43,16 +44,19 @@ class Statement:
 class Variables:
     """The elements of the latents of a row, each a variable of few values.
 
-    places: where each variable's code lies in a row's code. options: (S, w), what it may be.
+    plates: the names of the plates of rows. places: where each variable's code lies in a row's code. options: (S, w),
+    what it may be. names: the latents that they are elements of.
     """
 
     layout: Layout
+    plates: frozenset[str]
     places: tuple[slice, ...]
     options: tuple[Tensor, ...]
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, layout: Layout) -> Variables:
+    def of(cls, layout: Layout, plates: frozenset[str]) -> Variables:
+        """Take the elements of finite latents."""
         places, options, names = [], [], []
         for latent in layout:
             assert latent.options is not None
@@ -61,7 +65,7 @@ class Variables:
                 places.append(slice(start + element * width, start + (element + 1) * width))
                 options.append(latent.options.double())
                 names.append(latent.name)
-        return cls(layout, tuple(places), tuple(options), tuple(names))
+        return cls(layout, plates, tuple(places), tuple(options), tuple(names))
 
     def __len__(self) -> int:
         return len(self.places)
@@ -105,11 +109,16 @@ def read(
     values = variables.layout.decode(variables.codes(chosen, data.x))
     with pyro.validation_enabled(False):
         nodes = run(model, data, {**params, **values})
-    return {name: _statement(name, node, len(data), name in tabulated) for name, node in nodes.items() if name not in params}
+    plates = variables.plates
+    return {
+        name: _statement(name, node, row_dim_of(node, plates), len(data), name in tabulated)
+        for name, node in nodes.items()
+        if name not in params
+    }
 
 
-def _statement(name: str, node: Mapping[str, Any], rows: int, tabulated: bool) -> Statement:
-    dim, scale = row_dim_of(node, rows), node.get("scale", 1.0)
+def _statement(name: str, node: Mapping[str, Any], dim: int | None, rows: int, tabulated: bool) -> Statement:
+    scale = node.get("scale", 1.0)
     if dim is None:
         raise NotCompiled(f"'{name}' is stated outside the plate of rows")
     if not (isinstance(scale, int | float) and scale == 1):

@@ -111,7 +111,9 @@ def match_entries(values: Sequence[Tensor], flat: Sequence[Tensor], entries: Ent
             return None
         index[rest], shift[rest], slope[rest] = found
     used = torch.unique(index[slope != 0])
-    sites = frozenset(s for s, part in entries.slices.items() if bool(((used >= part.start) & (used < part.stop)).any()))
+    sites = frozenset(
+        s for s, part in entries.slices.items() if bool(((used >= part.start) & (used < part.stop)).any())
+    )
     return EntrySource(index.reshape(shape), shift.reshape(shape), slope.reshape(shape), sites)
 
 

@@ -80,7 +80,9 @@ class Starts(Proposals):
         state = self.draw_start(model, rows, generator)
         for number in range(_TEMPERED):
             temperature = _EXPONENT ** (1 - number / _TEMPERED)
-            state = self.engine.m_step(model, state, self.engine.e_step(model, state, rows, temperature=temperature), rows)
+            state = self.engine.m_step(
+                model, state, self.engine.e_step(model, state, rows, temperature=temperature), rows
+            )
         return state
 
     def same_solution(self, model: Model, first: Params, second: Params) -> bool:
@@ -108,13 +110,18 @@ class Starts(Proposals):
         number = min(len(rows), max(variables.sizes))
         index = _distant_rows(rows, number, generator)
         some = rows.select(index)
-        chosen = torch.stack([torch.randperm(size, generator=generator).repeat(-(-number // size))[:number] for size in variables.sizes], 1)
+        chosen = torch.stack(
+            [torch.randperm(size, generator=generator).repeat(-(-number // size))[:number] for size in variables.sizes],
+            1,
+        )
         own = some.gather(_one_hot(some, chosen))
         mean = self._uniform(rows)
         scale = len(rows) / number
         mixed = [scale * _OWN * one + (1 - _OWN) * other for one, other in zip(own, mean, strict=True)]
         state = self._typical(model, rows, generator)
-        return _perturb(model, self.engine.m_step(model, state, self._step_at(rows, mixed, float(len(rows))), rows), generator, 0.1)
+        return _perturb(
+            model, self.engine.m_step(model, state, self._step_at(rows, mixed, float(len(rows))), rows), generator, 0.1
+        )
 
     def _typical(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
         """Draw values of the globals from nowhere in particular."""
@@ -136,7 +143,7 @@ class Starts(Proposals):
     def _step_at(rows: Bound, counted: Sequence[Tensor], number: float) -> Any:
         from custom_inference.core.engine import EStep
 
-        statistics = {str(place): value for place, value in enumerate(counted)}
+        statistics = dict(zip(keys_of(rows), counted, strict=True))
         return EStep({**statistics, "rows": rows.like.new_tensor(number)}, {}, rows.like)
 
 
@@ -153,7 +160,11 @@ def _one_hot(rows: Bound, chosen: Tensor) -> list[Tensor]:
 
 def _distant_rows(rows: Bound, number: int, generator: torch.Generator) -> Tensor:
     """Choose rows far from each other, by what was observed of them (greedy k-means++)."""
-    features = [part.features.transpose(0, 1).flatten(1) for part in rows.parts if part is not None and part.features is not None]
+    features = [
+        part.features.transpose(0, 1).flatten(1)
+        for part in rows.parts
+        if part is not None and part.features is not None
+    ]
     if not features:
         return torch.randperm(len(rows), generator=generator)[:number]
     from custom_inference.families.mixtures.common import distant_rows, squared_distances

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, distributions
 from torch.distributions import biject_to, constraints
 
-from custom_inference.compiled.blocks import Block
+from custom_inference.compiled.blocks import Block, Part
 from custom_inference.compiled.counts import COUNTED, Predictors, count, parts_in, say
 from custom_inference.compiled.sources import Entries
 from custom_inference.core.optimize.lbfgs import maximise
@@ -95,8 +95,13 @@ class Steps:
         """The sites that play some parts."""
         return [site for site, role in self.roles.items() if role in roles]
 
-    def advance(self, state: Mapping[str, Tensor], statistics: Sequence[Tensor], rows: float) -> dict[str, Tensor]:
-        """Return the values that raise Q plus the log prior, from the expected features of every block."""
+    def advance(
+        self, state: Mapping[str, Tensor], statistics: Sequence[Tensor], rows: float, parts: Sequence[Part | None]
+    ) -> dict[str, Tensor]:
+        """Return the values that raise Q plus the log prior, from the expected features of every block.
+
+        rows: how many they are of. parts: what laws without features read of these.
+        """
         found = dict(state)
         first = self.sites_in("chance", "proportion", "rate", "place")
         if first:
@@ -108,11 +113,13 @@ class Steps:
         if spread:
             sums = self._sums(statistics, found, spread)
             found |= {site: self._mode(site, sums, found[site]) for site in spread}
-        return self._climb(found, statistics, rows) if self.climbing else found
+        return self._climb(found, statistics, rows, parts) if self.climbing else found
 
     def log_prior(self, state: Mapping[str, Tensor]) -> Tensor:
         """Return the log density of the priors, in the basis in which modes are taken."""
-        own = [site for site, role in self.roles.items() if role in ("proportion", "chance", "rate") and self._closed(site)]
+        own = [
+            site for site, role in self.roles.items() if role in ("proportion", "chance", "rate") and self._closed(site)
+        ]
         total = self.model.log_prior(dict(state), [site for site in self.model.unknown_sites if site not in own])
         for site in own:
             role, value = self.roles[site], state[site]
@@ -238,13 +245,15 @@ class Steps:
             if block.law.names[:1] == ("loc",) and block.sources[0].sites & set(sites)
         }
 
-    def _climb(self, state: dict[str, Tensor], statistics: Sequence[Tensor], rows: float) -> dict[str, Tensor]:
+    def _climb(
+        self, state: dict[str, Tensor], statistics: Sequence[Tensor], rows: float, parts: Sequence[Part | None]
+    ) -> dict[str, Tensor]:
         """Climb Q plus the log prior in the sites without closed forms, on unconstrained scales."""
         fixed = {site: value.double() for site, value in state.items()}
         wide = next(iter(fixed.values())).new_zeros(0)
         involved = [
-            (block.to(wide), counted.double())
-            for block, counted in zip(self.blocks, statistics, strict=True)
+            (block.to(wide), counted.double(), part if part is None or not block.is_direct else part.to(wide))
+            for block, counted, part in zip(self.blocks, statistics, parts, strict=True)
             if block.sites & set(self.climbing)
         ]
         maps: dict[str, Any] = {s: biject_to(self.model.prior(s, values=fixed).support) for s in self.climbing}
@@ -254,7 +263,7 @@ class Steps:
         def objective(free: dict[str, Tensor]) -> Tensor:
             values = {**fixed, **{site: maps[site](value) for site, value in free.items()}}
             flat = self.entries.flatten(values)
-            terms = [(block.natural(flat) * counted).sum() for block, counted in involved]
+            terms = [block.expect(flat, counted, part) for block, counted, part in involved]
             try:
                 prior = self.model.log_prior(values, (*self.climbing, *beside))
             except ValueError:  # a line search that goes where no prior is defined

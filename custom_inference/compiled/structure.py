@@ -21,7 +21,6 @@ from custom_inference.compiled.reading import NotCompiled, Statement, Variables,
 from custom_inference.compiled.linear import find_linear
 from custom_inference.compiled.sources import Entries, ProgramSource, Source, match_entries
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.latents import Layout
 from ppl_models import Data, Model
 from ppl_models.core.hierarchy import typical_values
 
@@ -100,13 +99,19 @@ class Structure:
         blocks, parts, cells = list(self.blocks), list[Part | None](), list[int]()
         offset = torch.zeros(len(data), dtype=torch.float64)
         for block in blocks:
+            if block.is_direct:
+                parts.append(_values(stated[block.elements[0][0]], block.elements[0][1]))
+                cells.append(0)
+                continue
             pieces = [self._features(stated[name], index, block.law) for name, index in block.elements]
             offset = offset + sum((base.sum(-1) for _, base in pieces), torch.zeros_like(offset))
             parts.append(Part(torch.stack([one.flatten(1) for one, _ in pieces])) if pieces else None)
             cells.append(block.elements[0][1].numel() if pieces else 1)
         for group in self.varying:
             block, cell, number = self._read_varying(group, data)
-            if group.own is None:
+            if block.is_direct:
+                parts.append(replace(_values(stated[group.statement], group.elements), cells=cell))
+            elif group.own is None:
                 features, base = self._features(stated[group.statement], group.elements, block.law)
                 offset = offset + base.sum(-1)
                 parts.append(lay_out(features.unsqueeze(0), cell, number))
@@ -180,7 +185,8 @@ class Structure:
         for key, source in self._find_sums(asked, rest, flats).items():
             found[key] = source
         return [
-            tuple(found[number, name] for name in self.laws[one.group.statement].names) for number, one in enumerate(asked)
+            tuple(found[number, name] for name in self.laws[one.group.statement].names)
+            for number, one in enumerate(asked)
         ]
 
     def _find_sums(
@@ -217,7 +223,9 @@ class Structure:
     def _vectors(self) -> frozenset[str]:
         """The sites whose entries depend on each other."""
         plain = (constraints.real, constraints.positive, constraints.unit_interval)
-        return frozenset(s for s in self.model.global_sites if not any(self.model.sites[s].support is one for one in plain))
+        return frozenset(
+            s for s in self.model.global_sites if not any(self.model.sites[s].support is one for one in plain)
+        )
 
     def _block(self, group: Group, sources: tuple[Source, ...]) -> Block:
         sizes, law = self.variables.sizes, self.laws[group.statement]
@@ -227,6 +235,12 @@ class Structure:
         scope, values = (*group.parents, group.own), self.variables.own_values(group.own)
         own = law.features(values)
         return Block(law, (scope,), tuple(sizes[v] for v in scope), sources, own, law.base(values))
+
+
+def _values(stated: Statement, elements: Tensor) -> Part:
+    """The values of some elements, for laws without features."""
+    seen = None if stated.seen is None else stated.seen[:, elements]
+    return Part(stated.value[:, elements].unsqueeze(0), None, seen)
 
 
 class ProgramRuns:
@@ -397,18 +411,17 @@ def _derive_on_some(model: Model, data: Data) -> Structure:
         raise NotCompiled("it has latents that are real numbers")
     if any(latent.open for latent in density.layout):
         raise NotCompiled("a latent has no largest value")
-    return derive(density.model, data, density.layout)
+    return derive(density.model, data, Variables.of(density.layout, density.plates))
 
 
-def derive(model: Model, data: Data, layout: Layout, *, seed: int = 0) -> Structure:
+def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> Structure:
     """Read the structure of a program off runs of it, and prove it.
 
-    data: dense; layout: of the latents of its rows, which are all finite.
+    data: dense. variables: the latents of its rows, which are all finite.
 
     Raises NotCompiled, with the reason, where the program is not a product of factors that can be read.
     """
     data = data.to(dtype=torch.float64)
-    variables = Variables.of(layout)
     probe = Probe(model, data, variables, seed=seed)
     try:
         probe = replace(probe, tabulated=probe.find_tabulated())
@@ -417,9 +430,7 @@ def derive(model: Model, data: Data, layout: Layout, *, seed: int = 0) -> Struct
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise NotCompiled(f"it does not run on values that differ between rows ({reason})") from None
     entries = Entries({site: tuple(shape) for site, shape in model.shapes.items()})
-    groups = [
-        group for name in scopes for group in _group(name, scopes[name], varying[name], variables.of_site(name))
-    ]
+    groups = [group for name in scopes for group in _group(name, scopes[name], varying[name], variables.of_site(name))]
     zeros = torch.zeros(len(data), len(variables), dtype=torch.long)
     stated = probe.read(probe.fingerprints[0], zeros, torch.arange(len(data)))
     laws = {name: _law(name, one, variables) for name, one in stated.items()}
@@ -455,11 +466,9 @@ def _law(name: str, stated: Statement, variables: Variables) -> Law:
         values = torch.unique(torch.cat([variables.own_values(v) for v in own]))
     else:
         values = torch.unique(stated.value if stated.seen is None else stated.value[stated.seen])
-    if len(values) > _MOST_VALUES:
-        raise NotCompiled(f"'{name}' has {len(values)} values under {law.kind.__name__}, of at most {_MOST_VALUES}")
-    made = TabulatedLaw(law.kind, law.names, law.sizes, values)
+    made = TabulatedLaw(law.kind, law.names, law.sizes, values) if len(values) <= _MOST_VALUES else law
     try:
-        made.log_prob(stated.parameters[:1, :1].unsqueeze(-2), values)
+        made.log_prob(stated.parameters[:1, :1].unsqueeze(-2), values[:1])
     except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
         raise NotCompiled(f"'{name}': {law.kind.__name__} is not made by its parameters ({error})") from None
     return made
@@ -513,7 +522,7 @@ def prove(structure: Structure, data: Data) -> None:
         drawn = (torch.rand(number, len(sizes), generator=probe.generator, dtype=torch.float64) * sizes).long()
         if attempt < 2:
             drawn[: len(extreme)] = extreme[: len(drawn)]
-        density = RowDensity(structure.model, params, some, variables.layout)
+        density = RowDensity(structure.model, params, some, variables.layout, variables.plates)
         with torch.no_grad():
             expected = density(variables.codes(drawn, some.x)[None])[0]
             found = bound.log_joint(structure.entries.flatten(params), drawn)
