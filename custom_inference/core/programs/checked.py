@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from custom_inference.core.isolation import default_dtype
-from custom_inference.core.programs.statements import base_of, check_statements, is_statement, layout_of, own_parameters
+from custom_inference.core.programs.statements import check_statements, is_statement, layout_of, own_parameters
+from custom_inference.core.programs.supports import base_of
 from custom_inference.core.registry import engines_of
 from ppl_models import MODELS, Data, Model, ModelError, PPLError
 from ppl_models.core.errors import about

@@ -18,6 +18,7 @@ from torch.distributions import biject_to
 
 from custom_inference.core.isolation import default_dtype, own_store
 from custom_inference.core.programs.latents import Latent, Layout
+from custom_inference.core.programs.supports import base_of, is_moving
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import own_errors
 from ppl_models.core.priors import support_of
@@ -111,14 +112,14 @@ def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, *, whole
     shape = tuple(value.shape[axis] for axis in axes)
     visible = tuple(value.shape[axis] for axis in axes if axis >= -fn.event_dim or axis + fn.event_dim in plates)
     _check_shape(model, name, visible, whole)
-    base, integer = base_of(fn), not value.is_floating_point()
+    base, integer, moving = base_of(fn), not value.is_floating_point(), is_moving(fn, site.support)
     if site.choice is not None:
         places = model.sizes[site.choice]
         _check_places(model, name, base, places)
         return Latent(name, shape, visible, row_axis, True, places, torch.eye(places), math.prod(shape))
     if fn.support.is_discrete:
         options, elements, is_open = _options(model, name, base, shape)
-        return Latent(name, shape, visible, row_axis, integer, None, options, elements, is_open)
+        return Latent(name, shape, visible, row_axis, integer, None, options, elements, is_open, moving=moving)
     if site.support is not None and site.support.is_discrete:
         drawn = type(base).__name__
         raise ModelError(f"latent '{name}' is declared as {site.support}, but the program draws it from {drawn}")
@@ -135,7 +136,9 @@ def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, *, whole
     every = transform.inverse_shape(value.shape)
     place = row_axis + value.ndim - len(every)
     reals = tuple(size for axis, size in enumerate(every, start=-len(every)) if axis != place)
-    return Latent(name, shape, visible, row_axis, integer, transform=transform, reals=reals, support=support)
+    return Latent(
+        name, shape, visible, row_axis, integer, transform=transform, reals=reals, support=support, moving=moving
+    )
 
 
 def _check_shape(model: Model, name: str, shape: tuple[int, ...], whole: bool) -> None:
@@ -160,13 +163,6 @@ def _check_places(model: Model, name: str, base: Any, places: int) -> None:
             f"latent '{name}' chooses among the {places} places of axis '{axis}', but the program draws it from "
             f"{found.shape[-1]} categories"
         )
-
-
-def base_of(fn: Any) -> Any:
-    """The distribution of one element: without independent axes, masks and the like."""
-    while hasattr(fn, "base_dist") and not isinstance(fn, torch.distributions.TransformedDistribution):
-        fn = fn.base_dist
-    return fn
 
 
 def _options(model: Model, name: str, base: Any, shape: tuple[int, ...]) -> tuple[Tensor, int, bool]:

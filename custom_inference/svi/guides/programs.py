@@ -22,15 +22,15 @@ from custom_inference.core.posteriors import CodePosterior, LocalPosterior, Mixe
 from custom_inference.core.posteriors.logistic_normal import standard_nodes
 from custom_inference.core.posteriors.mixed import ABOVE, BELOW, BETWEEN, FINITE, REAL, SIMPLEX
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.latents import Latent
 from custom_inference.core.programs.modes import find_modes
 from custom_inference.core.programs.statements import run
+from custom_inference.core.programs.windows import settle
 from custom_inference.svi.guides.coordinates import LEAST, ascend, find_marginals, find_places
 from custom_inference.svi.guides.protocol import LocalGuide
 from custom_inference.svi.initialisation import draw_globals
 from custom_inference.svi.marginal import GlobalsBound
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.sites import of_element
 from ppl_models.distributions import BernoulliVector
 
@@ -110,10 +110,7 @@ class ProgramGuide(LocalGuide):
             **{k: v for k, v in (init or {}).items() if k in model.shapes},
         }
         at = {site: value.detach().to(data.x) for site, value in {**values, **self.known}.items()}
-        self.density = RowDensity.of(model, at, data)
-        if not self.density.layout.num_reals and any(latent.open for latent in self.density.layout):
-            with torch.no_grad():  # whole numbers as large as these data ask for
-                self.density = enumerate_table(self.density).density
+        self.density = settle(RowDensity.of(model, at, data))  # whole numbers as large as these data ask for
         layout = self.layout = self.density.layout
         if layout.num_configurations > MOST_VALUES:
             raise MethodError(
@@ -280,6 +277,11 @@ def _map_of(latent: Latent) -> list[float]:
     last = float(latent.shape[-1]) if latent.shape else 1.0
     if latent.transform is None:
         return [FINITE, latent.width, last, 0.0, 0.0]
+    if latent.moving:
+        raise ModelError(
+            f"no guide for the latent '{latent.name}', whose support depends on other values: state a latent within "
+            "constraints.unit_interval (or positive) in its place, and compute low + (high - low) * latent from it"
+        )
     support = of_element(latent.support)
     if support is constraints.simplex:
         return [SIMPLEX, latent.width, last, 0.0, 0.0]

@@ -1,0 +1,25 @@
+"""Whether a sum over all values of a row's finite latents fits into memory."""
+
+from __future__ import annotations
+
+from custom_inference.core.capacity import memory_limit, require
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.latents import Latent
+
+
+def require_room(density: RowDensity) -> None:
+    """Refuse more values than memory holds: two numbers for every value and every entry that is observed, or row."""
+    layout, rows = density.layout, len(density)
+    number, entries = layout.num_configurations, rows + density.data.x.numel()
+    needed, allowed = 2.0 * density.like.element_size() * number * entries, memory_limit()
+    fitting = int(rows * allowed / needed) if needed else rows
+    latents = ", ".join(f"'{latent.name}' ({_count(latent)})" for latent in layout.finite)
+    advice = 'for all take a bound by SVI(guide="mean_field"), or an estimate by log_likelihood(bound="ais")'
+    fits = f"{fitting} rows at a time would fit; {advice}" if fitting else f"no single row would fit; {advice}"
+    require(f"summing over {number:.3g} values of {latents} of {rows} rows", needed, allowed=allowed, fits=fits)
+
+
+def _count(latent: Latent) -> str:
+    """How many values it has: those of an element, and of how many elements."""
+    size = len(latent.options) if latent.options is not None else 1
+    return f"{size}" if latent.elements == 1 else f"{size}^{latent.elements}"
