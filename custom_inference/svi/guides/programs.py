@@ -300,7 +300,8 @@ def _inputs(model: Model, data: Data) -> Tensor:
     data = model.as_read(data).dense()
     observed = torch.ones_like(data.x) if data.mask is None else data.mask.to(data.x)
     others = [value for value in data.others.values() if len(value) == len(data) and not value.is_sparse]
-    parts = [data.x * observed, observed, *(value.to(data.x) for value in others)]
+    parts = [data.x * observed, observed, *(value.to(data.x).nan_to_num() for value in others)]
+    parts += [torch.isnan(value).to(data.x) for value in others if bool(torch.isnan(value).any())]
     values = data.x[observed > 0].unique()
     if 2 < len(values) <= _MOST_CATEGORIES and bool((values == values.round()).all()):  # categories, or small counts
         parts += [(data.x == value) * observed for value in values]
