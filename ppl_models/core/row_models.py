@@ -100,15 +100,15 @@ class RowModel(Model):
         Raises DataError for data of another shape, and for entries that the likelihood gives no probability or, where
         the model has none, that are not within the support of the site.
         """
-        return self._read(data, settings, None)
+        return self._prepare_rows(data, settings, None)
 
     def prepare_new(self, data: Source, like: Data, **settings: Any) -> Data:
         """Check data as :meth:`prepare` does; where rows are new, all may be missing that is observed beside x."""
         if type(self).prepare is not RowModel.prepare:
             return super().prepare_new(data, like, **settings)
-        return self._read(data, settings, like)
+        return self._prepare_rows(data, settings, like)
 
-    def _read(self, data: Source, settings: Mapping[str, Any], like: Data | None) -> Data:
+    def _prepare_rows(self, data: Source, settings: Mapping[str, Any], like: Data | None) -> Data:
         """Check data; like: those of the fit where rows are new."""
         others = {site: value for site, value in settings.items() if site not in Reading.__annotations__}
         found = self._prepare(data, {name: value for name, value in settings.items() if name not in others})
@@ -120,9 +120,9 @@ class RowModel(Model):
         values = {**(own.others if own is not None else {}), **others}
         if type(self).prepare is not RowModel.prepare:  # which see to what is missing
             named = [site for site in named if site in values]
-        for site in named if like is not None else ():
-            if values.get(site) is None and site in like.others and self.sites[site].role == "observed":
-                values[site] = found.x.new_full((len(found), *like.others[site].shape[1:]), torch.nan)
+        for site, held in ({} if like is None else like.others).items():
+            if values.get(site) is None and self.sites[site].role == "observed":
+                values[site] = found.x.new_full((len(found), *held.shape[1:]), torch.nan)
         return replace(found, others={site: self._of_rows(site, values.get(site), found) for site in named})
 
     def _of_rows(self, site: str, value: MatrixLike | None, data: Data) -> Tensor:

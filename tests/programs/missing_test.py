@@ -182,11 +182,14 @@ def test_guides_and_samplers_see_it_too():
     """Every method runs the same program: the mean of z is that without the missing responses."""
     model = response("plain").with_priors(shift=0.3)
     _, mean = of_normal(X, Y, 0.3)
-    gaussian = ci.SVI(guide="gaussian").fit(model, model.prepare(X, y=Y), progress=False)
+    gaussian = ci.SVI(guide="gaussian", steps=200).fit(model, model.prepare(X, y=Y), progress=False)
     assert np.abs(gaussian.transform()[:, 0].numpy() - mean).max() < 1e-3
     own = ci.SVI(guide=AutoNormal, steps=10).fit(response("plain"), response("plain").prepare(X, y=Y), progress=False)
     assert np.isfinite(own.elbo.numpy()).all()
-    nuts = ci.NUTS(num_samples=3, warmup=3, chains=1, max_tree_depth=2).fit(response("rows"), X, y=Y, progress=False)
+    nuts = ci.NUTS(num_samples=3, warmup=3, chains=1, max_tree_depth=2)
+    nuts = nuts.fit(
+        response("rows"), response("rows").prepare(X, y=Y), init={"shift": torch.tensor(0.1)}, progress=False
+    )
     assert torch.isfinite(nuts.draws["shift"]).all()
 
 
