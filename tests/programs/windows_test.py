@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from torch.distributions import constraints
 
 import custom_inference as ci
-from ppl_models import MethodError, ModelError, Site
+from ppl_models import CapacityError, MethodError, ModelError, Site
 from tests.programs._own import COUNT, ROW, observed, own_program
 
 #: The latent's prior: as a statement, and its log probabilities.
@@ -173,3 +173,30 @@ def test_a_program_that_looks_up_by_a_number_without_a_bound_is_told_to_declare_
     found = exact(program(constraints.integer_interval(0, 39)), x).bound.numpy()
     joint = prior[:, None] + stats.norm.logpdf(x, np.linspace(0, 1, 40)[:, None], 1.0)
     assert np.allclose(found, logsumexp(joint, 0), atol=1e-6)
+
+
+@pytest.mark.parametrize("bits", [60, 2000])
+def test_a_sum_that_not_one_row_fits_into_says_what_to_do(bits):
+    def stated(rows):
+        z = pyro.sample("z", dist.Bernoulli(torch.full((bits,), 0.5)).to_event(1))
+        return rows.observe("x", dist.Normal(z.sum(-1), 1.0))
+
+    sites = {"z": Site("latent", ("bit",), ROW, support=constraints.boolean), "x": observed(constraints.real)}
+    with pytest.raises(CapacityError) as refused:
+        exact(own_program(sites, stated), np.zeros(3))
+    message = str(refused.value)
+    assert f"of 'z' (2^{bits}) of 3 rows" in message and "no single row would fit" in message
+    assert "AIS()" in message
+
+
+def test_some_of_many_rows_may_fit(monkeypatch):
+    monkeypatch.setattr("custom_inference.core.programs.room.memory_limit", lambda: 8000.0)
+    model = of_one(lambda: dist.Binomial(49, 0.5), lambda n: dist.Normal(n, 1.0))
+    with pytest.raises(CapacityError, match=r"50 values of 'n' \(50\) of 20 rows .*; 5 rows at a time would fit"):
+        exact(model, np.zeros(20))
+
+
+def test_a_range_that_is_too_long_to_be_listed_is_named():
+    model = of_one(lambda: dist.Binomial(10**9, 0.5), lambda n: dist.Normal(n, 1.0))
+    with pytest.raises(CapacityError, match="listing the 1000000001 values of latent 'n'"):
+        exact(model, np.zeros(2))

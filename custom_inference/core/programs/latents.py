@@ -16,10 +16,15 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.core.capacity import require
 from ppl_models.core.sites import of_element
 
 #: Logarithms and logits beyond are those of numbers near the least and the largest of double precision.
 _FAR = 650.0
+#: The logarithm of numbers of values up to which they are whole to rounding.
+_MOST_EXACT = 30.0
+#: Whole numbers from the least to the largest that one element may be, at most.
+_MOST_OPTIONS = 2**24
 
 
 @dataclass(frozen=True)
@@ -117,6 +122,14 @@ class Latent:
         return self.row_axis + len(self.shape) - len(self.reals)
 
 
+def list_whole(name: str, low: int, high: int) -> Tensor:
+    """The whole numbers (S, 1) from low to high that a latent may be. Raises CapacityError where there are too many."""
+    number = high + 1 - low
+    fits = f"at most {_MOST_OPTIONS} are listed: state '{name}' on fewer, or as a real number"
+    require(f"listing the {number} values of latent '{name}'", 8.0 * number, allowed=8.0 * _MOST_OPTIONS, fits=fits)
+    return torch.arange(low, high + 1, dtype=torch.float64).unsqueeze(-1)
+
+
 def sum_but_rows(term: Tensor, row_dim: int, leading: int = 0) -> Tensor:
     """Sum a term of log-probabilities over all axes but that of rows, counted from the right, and ``leading`` ones."""
     rest = [dim for dim in range(leading - term.ndim, 0) if dim != row_dim]
@@ -169,7 +182,8 @@ class Layout:
     @property
     def num_configurations(self) -> float:
         """How many values the finite latents of a row have together."""
-        return math.prod(float(len(one.options)) ** one.elements for one in self.finite if one.options is not None)
+        logs = [one.elements * math.log(len(one.options)) for one in self.finite if one.options is not None]
+        return float(round(math.exp(sum(logs)))) if sum(logs) < _MOST_EXACT else math.exp(min(sum(logs), 700.0))
 
     @property
     def is_boolean(self) -> bool:
@@ -227,7 +241,7 @@ class Layout:
             if latent.name not in ranges:
                 return latent
             low, high = ranges[latent.name]
-            return replace(latent, options=torch.arange(low, high + 1, dtype=torch.float64).unsqueeze(-1))
+            return replace(latent, options=list_whole(latent.name, low, high))
 
         return Layout(tuple(of(latent) for latent in self.latents))
 

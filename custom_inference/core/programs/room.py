@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from custom_inference.core.capacity import memory_limit, require
+from custom_inference.core.capacity import memory_limit, require, rows_that_fit
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.latents import Latent
 
@@ -12,10 +12,8 @@ def require_room(density: RowDensity) -> None:
     layout, rows = density.layout, len(density)
     number, entries = layout.num_configurations, rows + density.data.x.numel()
     needed, allowed = 2.0 * density.like.element_size() * number * entries, memory_limit()
-    fitting = int(rows * allowed / needed) if needed else rows
     latents = ", ".join(f"'{latent.name}' ({_count(latent)})" for latent in layout.finite)
-    advice = 'for all take a bound by SVI(guide="mean_field"), or an estimate by log_likelihood(bound="ais")'
-    fits = f"{fitting} rows at a time would fit; {advice}" if fitting else f"no single row would fit; {advice}"
+    fits = rows_that_fit(rows, allowed / max(needed, 1.0))
     require(f"summing over {number:.3g} values of {latents} of {rows} rows", needed, allowed=allowed, fits=fits)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from custom_inference.core.isolation import default_dtype, own_store
-from custom_inference.core.programs.latents import Latent, Layout
+from custom_inference.core.programs.latents import Latent, Layout, list_whole
 from custom_inference.core.programs.supports import base_of, is_moving
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import own_errors
@@ -178,7 +178,7 @@ def _options(model: Model, name: str, base: Any, shape: tuple[int, ...]) -> tupl
     for support in (declared, own):
         low, high = (_bound(support, end, worst) for end, worst in (("lower_bound", min), ("upper_bound", max)))
         if low is not None and high is not None and getattr(support, "is_discrete", False):
-            return torch.arange(low, high + 1, dtype=torch.float64).unsqueeze(-1), math.prod(shape), False
+            return list_whole(name, low, high), math.prod(shape), False
     low = next((found for one in (declared, own) if (found := _bound(one, "lower_bound", min)) is not None), None)
     if low is None:
         raise MethodError(
@@ -186,8 +186,8 @@ def _options(model: Model, name: str, base: Any, shape: tuple[int, ...]) -> tupl
             "declare its support, such as constraints.integer_interval(0, 50)"
         )
     most = float((base.mean + _REACH * base.variance.sqrt()).max())
-    high = low + max(10, math.ceil(most - low))
-    return torch.arange(low, high + 1, dtype=torch.float64).unsqueeze(-1), math.prod(shape), True
+    high = low + max(10, math.ceil(most - low) if math.isfinite(most) else 0)
+    return list_whole(name, low, high), math.prod(shape), True
 
 
 def _bound(support: Any, end: str, worst: Any) -> int | None:
