@@ -5,8 +5,9 @@ possible in any row, asked of the program at the values of the latents before th
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,10 +16,12 @@ from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.statements import run
 from custom_inference.core.programs.supports import ends_of
-from ppl_models import ModelError
+from ppl_models import Data, Model, ModelError
 
 #: Values of other latents at which bounds are asked, at most, and runs that real numbers are taken from.
 _ASKED, _RUNS = 4096, 3
+#: What to write in place of a real number whose bounds depend on other values.
+INSTEAD = "state a latent within constraints.unit_interval in its place, and compute low + (high - low) * latent"
 
 
 def cover(density: RowDensity) -> RowDensity:
@@ -43,10 +46,11 @@ def cover(density: RowDensity) -> RowDensity:
                 f"what values {name_all(names)} of {type(density.model).__name__} may have depends on {reals}: declare "
                 "them with their bounds, such as Site(..., support=constraints.integer_interval(0, 50))"
             )
-        layout = density.layout.in_range({name: asked[0][name] for name in names})
-        if layout.num_configurations == density.layout.num_configurations:
+        ranges = {name: asked[0][name] for name in names}
+        held = {one.name: one.options for one in density.layout.finite if one.options is not None}
+        if all((held[name][0], held[name][-1]) == pair for name, pair in ranges.items()):
             break
-        density = replace(density, layout=layout)
+        density = replace(density, layout=density.layout.in_range(ranges))
     return density
 
 
@@ -102,3 +106,24 @@ def _spread(density: RowDensity) -> Tensor:
         place = torch.where(how == 0, 0, torch.where(how == 1, last, place))
         codes[:, layout.slices[latent.name]] = latent.options.to(codes)[place.to(codes.device)].flatten(1)
     return codes
+
+
+def require_still(model: Model, program: Callable[..., Any], data: Data, doer: str) -> None:
+    """Refuse a program that draws a real number within bounds that depend on its globals or on other latents, for what
+    takes coordinates of it from one run of the program. Raises ModelError, which names the latent."""
+    found: list[dict[str, list[Tensor]]] = []
+    with torch.no_grad(), torch_seeded(0):
+        for number in range(2):
+            torch.default_generator.manual_seed(number)  # a run puts the state of random numbers back
+            nodes = run(program, data)
+            laws = {name: nodes[name]["fn"] for name in model.sites_of("latent") if name in nodes}
+            real = {name: ends_of(law.support) for name, law in laws.items() if not law.support.is_discrete}
+            found.append(
+                {name: [torch.as_tensor(end) for end in ends if end is not None] for name, ends in real.items()}
+            )
+    for name, ends in found[0].items():
+        if not all(torch.equal(one, other) for one, other in zip(ends, found[1][name], strict=True)):
+            raise ModelError(
+                f"{doer} holds '{name}' of {type(model).__name__} within the bounds of one run of the program, and "
+                f"these depend on its other values; {INSTEAD}"
+            )

@@ -24,6 +24,7 @@ from custom_inference.core.posteriors.mixed import ABOVE, BELOW, BETWEEN, FINITE
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.latents import Latent
 from custom_inference.core.programs.modes import find_modes
+from custom_inference.core.programs.ranges import INSTEAD
 from custom_inference.core.programs.statements import run
 from custom_inference.core.programs.windows import settle
 from custom_inference.svi.guides.coordinates import LEAST, ascend, find_marginals, find_places
@@ -278,10 +279,7 @@ def _map_of(latent: Latent) -> list[float]:
     if latent.transform is None:
         return [FINITE, latent.width, last, 0.0, 0.0]
     if latent.moving:
-        raise ModelError(
-            f"no guide for the latent '{latent.name}', whose support depends on other values: state a latent within "
-            "constraints.unit_interval (or positive) in its place, and compute low + (high - low) * latent from it"
-        )
+        raise ModelError(f"no guide for the latent '{latent.name}', whose support depends on other values; {INSTEAD}")
     support = of_element(latent.support)
     if support is constraints.simplex:
         return [SIMPLEX, latent.width, last, 0.0, 0.0]
