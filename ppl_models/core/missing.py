@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-import pyro.distributions as dist
 import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
-from torch.distributions import constraints
+from torch.distributions import Distribution, constraints
 
 from ppl_models.core.errors import DataError, ModelError
 from ppl_models.core.priors import support_of
@@ -26,7 +25,7 @@ class Missing(Messenger):
         super().__init__()
         self.sites = sites
 
-    def _pyro_sample(self, msg: Any) -> None:
+    def _pyro_sample(self, msg: dict[str, Any]) -> None:
         site, value = msg["name"], msg["value"]
         if site not in self.sites or not msg["is_observed"]:
             return
@@ -38,7 +37,7 @@ class Missing(Messenger):
         missing = torch.isnan(value)
         if bool(missing.any()):
             law: Any = msg["fn"]
-            axes = law.reinterpreted_batch_ndims if isinstance(law, dist.Independent) else 0
+            axes = getattr(law, "reinterpreted_batch_ndims", 0)
             law = law.base_dist if axes else law
             seen = of_entries(~missing, law.event_dim, site)
             msg["fn"] = law.mask(seen).to_event(axes)
@@ -60,7 +59,7 @@ def of_entries(mask: Tensor, axes: int, site: str) -> Tensor:
     return seen.all(-1)
 
 
-def _inside(law: Any, like: Tensor) -> Tensor:
+def _inside(law: Distribution, like: Tensor) -> Tensor:
     """Values well within the support of a distribution, to stand where an entry is missing: there it has a density."""
     support = support_of(law)
     if support is constraints.simplex:

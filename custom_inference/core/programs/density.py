@@ -242,7 +242,7 @@ class RowDensity:
         return value
 
 
-def _add_up(density: RowDensity, trace: Any, held: Held, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
+def _add_up(density: RowDensity, trace: poutine.Trace, held: Held, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
     """The log-probabilities of the statements of some sites, None for all but those of the globals: (parts, N)."""
     trace.compute_log_prob(site_filter=lambda name, _: name not in density.params)
     total = [density.like.new_zeros(len(density)) for _ in parts]
@@ -259,7 +259,7 @@ def _add_up(density: RowDensity, trace: Any, held: Held, parts: tuple[frozenset[
     return every
 
 
-def _constrain_moving(density: RowDensity, trace: Any, held: Held) -> Tensor:
+def _constrain_moving(density: RowDensity, trace: poutine.Trace, held: Held) -> Tensor:
     """Codes of the continuous latents whose support moves, and the logarithm of the volume: (W + 1, N)."""
     del trace
     moving = [latent for latent in density.layout.moving if latent.name in held.volume]
@@ -268,14 +268,14 @@ def _constrain_moving(density: RowDensity, trace: Any, held: Held) -> Tensor:
     return torch.cat([*own, volume[None]])
 
 
-def _unconstrain_moving(density: RowDensity, trace: Any, held: Held) -> Tensor:
+def _unconstrain_moving(density: RowDensity, trace: poutine.Trace, held: Held) -> Tensor:
     """The real numbers (R, N) of the continuous latents whose support moves."""
     del trace
     moving = [latent for latent in density.layout.moving if latent.transform is not None]
     return torch.cat([one.read_reals(density.as_rows(held.sources[one.name])).mT for one in moving])
 
 
-def _ask_ranges(density: RowDensity, trace: Any, held: Held) -> Tensor:
+def _ask_ranges(density: RowDensity, trace: poutine.Trace, held: Held) -> Tensor:
     """The bounds of the finite latents whose support moves, the least and the largest of a row's: (2 L, N)."""
     del trace
     found = []

@@ -75,7 +75,7 @@ def _ask(density: RowDensity, drawn: Tensor) -> dict[str, tuple[int, int]]:
     """Latent -> its least and largest value in any row at all values of the finite latents, or at many of them; real
     numbers as they were drawn, and what has no bound as far as the layout has it."""
     layout = density.layout
-    codes = layout.configurations(density.like) if layout.num_configurations <= _ASKED else _spread(density)
+    codes = layout.configurations(density.like) if layout.num_configurations <= _ASKED else _vary(density)
     every = codes[:, None].repeat(1, len(density), 1)
     for latent in layout.continuous:
         every[..., layout.slices[latent.name]] = drawn[:, layout.slices[latent.name]]
@@ -93,7 +93,7 @@ def _ask(density: RowDensity, drawn: Tensor) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _spread(density: RowDensity) -> Tensor:
+def _vary(density: RowDensity) -> Tensor:
     """Codes (C, W): every latent with all of its elements at its least, its largest or random values."""
     layout, generator = density.layout, torch.Generator().manual_seed(0)
     codes = density.like.new_zeros(_ASKED, layout.width)

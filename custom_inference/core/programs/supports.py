@@ -15,27 +15,27 @@ import torch
 from pyro.distributions import constraints
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
-from torch.distributions import biject_to
+from torch.distributions import Distribution, biject_to
 
 from custom_inference.core.programs.latents import Latent
 from ppl_models.core.priors import support_of
 
 
-def base_of(fn: Any) -> Any:
+def base_of(fn: Distribution) -> Any:
     """The distribution of one element: without independent axes, masks and the like."""
     while hasattr(fn, "base_dist") and not isinstance(fn, torch.distributions.TransformedDistribution):
-        fn = fn.base_dist
+        fn = fn.base_dist  # type: ignore[attr-defined]
     return fn
 
 
-def ends_of(support: Any) -> tuple[Any, Any]:
+def ends_of(support: constraints.Constraint | None) -> tuple[Any, Any]:
     """The least and the largest value of one element of a support, None where there is no such bound."""
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
+    while hasattr(support, "base_constraint"):
+        support = support.base_constraint  # type: ignore[union-attr]
     return getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
 
 
-def is_moving(fn: Any, declared: Any) -> bool:
+def is_moving(fn: Distribution, declared: constraints.Constraint | None) -> bool:
     """Whether a bound of what a statement draws is a tensor that is not the bound that its site declares: then it may
     be another one at other values."""
     if constraints.one_hot in (declared, getattr(base_of(fn), "support", None)):
@@ -73,7 +73,7 @@ class Held(Messenger):
         self.ends: dict[str, tuple[Tensor, Tensor]] = {}
         self.sources: dict[str, Tensor] = {}
 
-    def _pyro_sample(self, msg: Any) -> None:
+    def _pyro_sample(self, msg: dict[str, Any]) -> None:
         name = msg["name"]
         if name not in self.latents:
             return
