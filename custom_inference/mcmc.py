@@ -25,6 +25,7 @@ from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.method import Call, Method, refusal
+from custom_inference.core.programs.ranges import require_still
 from custom_inference.core.programs.reference import count_configurations
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engine_for, engines_of
@@ -261,6 +262,8 @@ def log_joint_potential(model: Model, data: Data) -> tuple[Any, dict[str, Any]]:
     """
     own = is_own_of_rows(model)
     if model.has_continuous_locals and not (own and count_configurations(model) > 1):
+        if own:
+            require_still(model, model, data, "NUTS")
         program: Any = InUnitsOf(model, data.stored)(model) if model.site_units else model
         return initialize_model(program, (data.x,), data.arguments)[1:3]
     typical, known = typical_values(model), {site: value.to(data.x) for site, value in model.known.items()}

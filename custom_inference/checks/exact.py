@@ -24,7 +24,6 @@ from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model
 from ppl_models.core.unsized import with_sizes
 
-
 #: Learns the globals of programs that are not compiled.
 _LEARNER = SVI(guide="delta", optimizer="lbfgs", restarts=3)
 

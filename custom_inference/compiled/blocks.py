@@ -81,7 +81,7 @@ class Block:
     def tables(self, natural: Tensor, part: Part | None) -> Tensor:
         """Return the log tables (G, N or 1, *sizes)."""
         number = len(self.scopes)
-        if self.own is not None:
+        if self.own is not None and self.own_base is not None:
             each = natural @ self.own.T + self.own_base  # (G, C, U, S)
             if part is None:
                 return each[:, :, 0].reshape(number, 1, *self.sizes)
@@ -101,6 +101,7 @@ class Block:
         if part is None:
             summed = each.sum(1).unsqueeze(2)
         else:
+            assert part.cells is not None
             summed = each.new_zeros(number, num_cells, *each.shape[2:]).index_add(1, part.cells, each).movedim(1, 2)
         return summed @ self.own
 

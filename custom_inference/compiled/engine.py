@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import Tensor
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.starts import Starts
 from custom_inference.compiled.steps import Steps
-from custom_inference.compiled.structure import Bound, Structure, structure_of
+from custom_inference.compiled.structure import Bound, flatten, keys_of, structure_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.threads import map_in_threads
 from ppl_models import Data, MethodError, Model
@@ -100,11 +99,6 @@ class CompiledExact(Starts, ExactEngine):
         return rows.log_evidence(flatten(rows, params))
 
 
-def keys_of(rows: Bound) -> list[str]:
-    """Return what the statistics of every block are called: where they do not add up over rows, after these rows."""
-    return [f"{n} of {id(rows.offset)}" if one.is_direct else str(n) for n, one in enumerate(rows.blocks)]
-
-
 #: Model -> its M step on the rows that were read last.
 _STEPS: weakref.WeakKeyDictionary[Model, Steps] = weakref.WeakKeyDictionary()
 
@@ -115,8 +109,3 @@ def steps_of(model: Model, rows: Bound) -> Steps:
         rows.steps[model] = Steps.of(model, rows.structure.entries, rows.blocks)
     _STEPS[model] = rows.steps[model]
     return _STEPS[model]
-
-
-def flatten(rows: Bound, values: Mapping[str, Tensor]) -> Tensor:
-    """Return the entries of all globals as one vector, in the numbers of the rows."""
-    return rows.structure.entries.flatten({site: values[site].to(rows.like) for site in rows.structure.entries.shapes})

@@ -279,7 +279,7 @@ def parameters_of(made: Any, *, tabulated: bool = False) -> tuple[type[Law], dic
             chosen = [next((one for one in name.split("|") if one in own), name.split("|")[0]) for name in names]
             return law, {name: getattr(made, name) for name in chosen}
     names = [n for n in made.arg_constraints if not (n in _ALTERNATIVES and _ALTERNATIVES[n] in made.arg_constraints)]
-    swapped = {short: long for long, short in _ALTERNATIVES.items() if long in own and short not in own}
+    swapped: dict[str, str] = {s: long for long, s in _ALTERNATIVES.items() if long in own and s not in own}
     found = {}
     for name in (swapped.get(name, name) for name in names):
         value = getattr(made, name, None)

@@ -17,7 +17,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.structure import Bound, Structure, structure_if_known
+from custom_inference.compiled.structure import Bound, Structure, flatten, structure_if_known
 from custom_inference.core.engine import Params
 from custom_inference.em.loop import Run, run_em
 from ppl_models import Model
@@ -106,10 +106,10 @@ def is_same(model: Model, first: Params, second: Params) -> bool:
     its own among those of the other, with values as near as what differs between places is far."""
     known = structure_if_known(model)
     for one in [] if known is None else find_exchangeable(known):
-        profiles = [_profiles(one, state) for state in (first, second)]
-        distance = torch.cdist(*profiles)
+        own, other = (_profiles(one, state) for state in (first, second))
+        distance = torch.cdist(own, other)
         match = linear_sum_assignment(distance.numpy())
-        spread = torch.pdist(profiles[0]).median()
+        spread = torch.pdist(own).median()
         return bool((distance[match] < _ALIKE * spread).all())
     return all(bool(torch.allclose(first[s], second[s], rtol=_ALIKE, atol=_ALIKE)) for s in model.unknown_sites)
 
@@ -149,8 +149,6 @@ def _usage(chosen: Exchangeable, rows: Bound, engine: Any, run: Run) -> Tensor:
     """How often each place is expected to be taken, (K,)."""
     total, place = torch.zeros(chosen.size, dtype=torch.float64), 0
     wanted = {v: None for v in chosen.choices} | {v: n for group in chosen.bits for n, v in enumerate(group)}
-    from custom_inference.compiled.engine import flatten
-
     marginals = rows.plan.marginals(rows.tables(rows.naturals(flatten(rows, run.state))))[1]
     for block in rows.blocks:
         for scope in block.scopes:

@@ -46,7 +46,8 @@ class Entries:
 class Source(Protocol):
     """Gives parameters; ``sites`` are those whose entries they depend on."""
 
-    sites: frozenset[str]
+    @property
+    def sites(self) -> frozenset[str]: ...
 
     def parameters(self, flat: Tensor) -> Tensor:
         """Return the parameters (G, C, U, P) at a vector of all entries."""
@@ -89,8 +90,8 @@ class EntrySource:
     @classmethod
     def stack(cls, sources: Sequence[EntrySource]) -> EntrySource:
         """Put the factors of several blocks behind each other."""
-        parts = [torch.cat([getattr(one, name) for one in sources]) for name in ("index", "shift", "slope")]
-        return cls(*parts, frozenset().union(*(one.sites for one in sources)))
+        index, shift, slope = (torch.cat([getattr(one, n) for one in sources]) for n in ("index", "shift", "slope"))
+        return cls(index, shift, slope, frozenset().union(*(one.sites for one in sources)))
 
 
 def match_entries(values: Sequence[Tensor], flat: Sequence[Tensor], entries: Entries) -> EntrySource | None:

@@ -12,9 +12,10 @@ from torch.distributions import biject_to
 
 from custom_inference.compiled.moves import find_exchangeable, is_same, move_places
 from custom_inference.compiled.probes import Probe
-from custom_inference.compiled.structure import Bound, structure_if_known
-from custom_inference.core.engine import Params
+from custom_inference.compiled.structure import Bound, keys_of, structure_if_known
+from custom_inference.core.engine import EStep, Params
 from custom_inference.core.proposals import Proposals
+from custom_inference.families.common.distances import distant_rows, squared_distances
 from ppl_models import Model
 
 #: How far entries are moved on unconstrained scales, in the starts at the means of columns.
@@ -140,9 +141,8 @@ class Starts(Proposals):
         return rows.gather(shares)
 
     @staticmethod
-    def _step_at(rows: Bound, counted: Sequence[Tensor], number: float) -> Any:
-        from custom_inference.core.engine import EStep
-
+    def _step_at(rows: Bound, counted: Sequence[Tensor], number: float) -> EStep:
+        """An E step that found these expected features."""
         statistics = dict(zip(keys_of(rows), counted, strict=True))
         return EStep({**statistics, "rows": rows.like.new_tensor(number)}, {}, rows.like)
 
@@ -160,15 +160,9 @@ def _one_hot(rows: Bound, chosen: Tensor) -> list[Tensor]:
 
 def _distant_rows(rows: Bound, number: int, generator: torch.Generator) -> Tensor:
     """Choose rows far from each other, by what was observed of them (greedy k-means++)."""
-    features = [
-        part.features.transpose(0, 1).flatten(1)
-        for part in rows.parts
-        if part is not None and part.features is not None
-    ]
+    features = [p.features.transpose(0, 1).flatten(1) for p in rows.parts if p is not None and p.features is not None]
     if not features:
         return torch.randperm(len(rows), generator=generator)[:number]
-    from custom_inference.families.mixtures.common import distant_rows, squared_distances
-
     return distant_rows(squared_distances(torch.cat(features, 1)), rows.like.new_ones(len(rows)), number, generator)
 
 
@@ -179,7 +173,6 @@ def _perturb(model: Model, state: Params, generator: torch.Generator, noise: flo
         prior: Any = model.prior(site, values={name: value.double() for name, value in found.items()})
         transform: Any = biject_to(prior.support)
         free = transform.inv(found[site].double())
-        spread = 1.0 if prior.support.event_dim == 0 and str(prior.support) == "Real()" else 1.0
-        moved = free + noise * spread * torch.randn(free.shape, generator=generator, dtype=torch.float64)
+        moved = free + noise * torch.randn(free.shape, generator=generator, dtype=torch.float64)
         found[site] = transform(moved).to(state[site])
     return found

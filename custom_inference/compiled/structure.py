@@ -16,9 +16,9 @@ from torch.distributions import constraints
 from custom_inference.compiled.blocks import Block, Part, combine, lay_out
 from custom_inference.compiled.elimination import Plan
 from custom_inference.compiled.laws import Exponential, Law, TabulatedLaw
+from custom_inference.compiled.linear import find_linear
 from custom_inference.compiled.probes import Probe, combinations, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables, read
-from custom_inference.compiled.linear import find_linear
 from custom_inference.compiled.sources import Entries, ProgramSource, Source, match_entries
 from custom_inference.core.programs.density import RowDensity
 from ppl_models import Data, Model
@@ -201,7 +201,7 @@ class Structure:
                 one.runs, one.group.statement, one.row[None], one.element[None], part, sites
             )
         by_runs: dict[int, list[tuple[int, str]]] = {}
-        for number, name, part in rest:
+        for number, name, _ in rest:
             if found[number, name].sites and not found[number, name].sites & self._vectors:
                 by_runs.setdefault(id(asked[number].runs), []).append((number, name))
         for keys in by_runs.values():
@@ -216,7 +216,7 @@ class Structure:
                 evaluate, [name for _, name in keys], flats, self.entries, supports,
                 lambda begun=begun: time.perf_counter() - begun,
             )  # fmt: skip
-            found |= {key: one for key, one in zip(keys, sums, strict=True) if one is not None}
+            found.update({key: one for key, one in zip(keys, sums, strict=True) if one is not None})
         return found
 
     @property
@@ -365,6 +365,16 @@ class Bound:
                 at = row if len(own) > 1 else torch.zeros_like(row)
                 total = total + own[(at, *(chosen[:, v] for v in scope))]
         return total
+
+
+def keys_of(rows: Bound) -> list[str]:
+    """Return what the statistics of every block are called: where they do not add up over rows, after these rows."""
+    return [f"{n} of {id(rows.offset)}" if one.is_direct else str(n) for n, one in enumerate(rows.blocks)]
+
+
+def flatten(rows: Bound, values: Mapping[str, Tensor]) -> Tensor:
+    """Return the entries of all globals as one vector, in the numbers of the rows."""
+    return rows.structure.entries.flatten({site: values[site].to(rows.like) for site in rows.structure.entries.shapes})
 
 
 def read_without_gradients(

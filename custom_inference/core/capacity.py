@@ -26,6 +26,14 @@ def require(what: str, needed: float, *, allowed: float, fits: str) -> None:
         raise _refusal(what, needed, allowed, fits)
 
 
+def rows_that_fit(rows: int, share: float) -> str:
+    """Say how many of the rows a sum fits for, where a share of what all need is allowed, and what does for all."""
+    fitting = int(rows * share)
+    number = f"{fitting} rows at a time" if fitting else "no single row"
+    advice = "a bound by SVI(guide='mean_field'), or an estimate by AIS() or log_likelihood(bound='ais')"
+    return f"{number} would fit; for all take {advice}"
+
+
 def _refusal(what: str, needed: float, allowed: float, fits: str) -> CapacityError:
     sizes = f"{needed / 2**30:.3g} GiB, {allowed / 2**30:.3g} GiB are allowed"
     return CapacityError(f"{what} needs about {sizes}; {fits}", needed_bytes=needed, allowed_bytes=allowed)

@@ -12,7 +12,7 @@ from pyro import poutine
 from pyro.infer import config_enumerate
 from torch import Tensor
 
-from custom_inference.core.capacity import memory_limit, require, require_labelings
+from custom_inference.core.capacity import memory_limit, require, require_labelings, rows_that_fit
 from custom_inference.core.isolation import own_store
 from custom_inference.core.states import Params
 from ppl_models import Data, MethodError, ModelError
@@ -115,7 +115,7 @@ def _require_room(sites: list[dict[str, Any]], data: Data) -> None:
     configurations = math.prod(len(support) for support in supports)
     entries = len(data) + sum(site["value"].numel() for site in sites if site["is_observed"])
     needed, allowed = 2.0 * data.x.element_size() * configurations * entries, memory_limit()
-    fits = f"{int(len(data) * allowed / needed)} rows at a time would fit; for all take a bound by SVI"
+    fits = rows_that_fit(len(data), allowed / max(needed, 1.0))
     require(
         f"summing over {configurations} values of the locals of {len(data)} rows", needed, allowed=allowed, fits=fits
     )

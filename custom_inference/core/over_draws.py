@@ -79,7 +79,7 @@ def posteriors_along(model: Model, values: Iterable[Params], data: Data, *, seed
             continue
         density = RowDensity.of(model, params, data) if density is None else density.at(params)
         posterior: Any = by_quadrature(density, start=about).posterior
-        about = posterior.gaussians
+        density, about = posterior.density, posterior.gaussians
         yield posterior
 
 

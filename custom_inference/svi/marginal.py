@@ -14,6 +14,7 @@ from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.modes import Gaussians
 from custom_inference.core.programs.quadrature import integrate
 from custom_inference.core.programs.statements import learning, run
+from custom_inference.core.programs.windows import is_settled, settle
 from custom_inference.svi.guides.protocol import DerivedBound
 from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
@@ -76,21 +77,28 @@ class MarginalBound(GlobalsBound):
 
     density: RowDensity | None = None
     about: Gaussians | None = None
+    #: Whether the next evaluation asks which values whole numbers have.
+    looks = True
 
     def settle(self) -> None:
-        self.about = None
+        self.about, self.looks = None, True
 
     def bound(self, guide: Any, params: dict[str, Tensor]) -> Tensor:
         if self.density is None:
             detached = {name: value.detach() for name, value in params.items()}
             self.density = RowDensity.of(self.program, detached, self.data)
-        density = self.density.at(params)
+        density, looks, self.looks = self.density.at(params), self.looks, False
         if not density.layout.num_reals:
-            table = enumerate_table(density)
+            table = enumerate_table(density, looks=looks)
             self.density = table.density
             return table.log_joint.logsumexp(-1)
+        if looks:
+            before, density = density.layout.num_configurations, settle(density)
+            self.density, self.about = density, self.about if density.layout.num_configurations == before else None
         found = integrate(density, start=self.about, thorough=self.about is None)
         self.about = found.gaussians
+        codes = density.layout.configurations(density.like)
+        self.looks = not is_settled(density, codes.repeat(found.log_joint.shape[1] // len(codes), 1), found.log_joint)
         return found.log_evidence
 
 
@@ -101,7 +109,7 @@ def is_enumerated_by_pyro(density: RowDensity) -> bool:
         return False
     nodes = run(density.model, density.data, density.params)
     return all(
-        not latent.open
+        not (latent.open or latent.moving)
         and nodes[latent.name]["fn"].has_enumerate_support
         and sum(frame.vectorized for frame in nodes[latent.name]["cond_indep_stack"]) == 1
         for latent in density.layout

@@ -13,7 +13,9 @@ import pyro
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError
+from ppl_models.core.errors import ModelError, unknown_name
+from ppl_models.core.missing import of_entries
+from ppl_models.core.running import current_run
 from ppl_models.core.sites import Declaration
 from ppl_models.core.supports import INSIDE
 from ppl_models.data import sparse as _sparse
@@ -81,12 +83,18 @@ class Rows:
 
     def observe(self, site: str, law: Any) -> Tensor:
         """State x of these rows by the distribution of their entries, batch shape (B, D); last axes may be its events.
+        Of another observed site it states what the program was called with by its name.
 
-        Raises DataError for a part of an entry that is missing where entries are vectors.
+        Raises DataError for a part of an entry that is missing where entries are vectors; ModelError for a site that is
+        not declared.
         """
+        if site not in self.model.sites:
+            raise ModelError(unknown_name("site", site, self.model.sites_of("observed")))
         rows, mask, vector = self.of(self.x), self.of(self.mask), len(law.event_shape)
+        if site != self.model.observed_site:  # of which what is missing is NaN
+            rows, mask = self.of(current_run().given.get(site)), None
         if mask is not None:
-            seen = _of_entries(mask, vector, site)
+            seen = of_entries(mask, vector, site)
             fill = INSIDE.get(self.model.sites[site].support)
             if rows is not None and (fill is not None or self.model.data_kind == "categories"):
                 # A category that does not exist would be looked up in the table, masked or not, and a density outside
@@ -95,18 +103,6 @@ class Rows:
                 rows = torch.where(seen_parts, rows, torch.full_like(rows, fill or 0.0))
             law = law.mask(seen)
         return pyro.sample(site, law.to_event(len(self.model.sites[site].dims) - vector), obs=rows)
-
-
-def _of_entries(mask: Tensor, axes: int, site: str) -> Tensor:
-    """Return the mask of entries that have so many axes of their own: one number each."""
-    if not axes:
-        return mask
-    seen = mask.flatten(-axes)
-    partly = (seen.any(-1) & ~seen.all(-1)).nonzero()
-    if len(partly):
-        found = f"{len(partly)} entries of which a part is missing (the first: at {tuple(partly[0].tolist())})"
-        raise DataError(found, site=site, expected="all or none of an entry that is a vector")
-    return seen.all(-1)
 
 
 class Documents(Rows):
@@ -136,6 +132,8 @@ class Documents(Rows):
 
     def observe(self, site: str, law: Any) -> Tensor:
         """State the word counts of these documents, whose distributions have batch shape (B,)."""
+        if site != self.model.observed_site:
+            return super().observe(site, law)
         return pyro.sample(site, law, obs=self.counts)
 
 

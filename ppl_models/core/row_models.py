@@ -94,11 +94,22 @@ class RowModel(Model):
         """Check a matrix, or an array of as many axes as the observed site declares, of their sizes; NaN is missing.
 
         settings: ``mask``, ``dtype`` and ``device``, as :class:`Reading` says; and what else the rows are given or
-        observed with, by the names of its sites: (N,), or one more axis for each of the site's.
+        observed with, by the names of its sites: (N,), or one more axis for each of the site's. Of what is observed NaN
+        is missing.
 
         Raises DataError for data of another shape, and for entries that the likelihood gives no probability or, where
         the model has none, that are not within the support of the site.
         """
+        return self._prepare_rows(data, settings, None)
+
+    def prepare_new(self, data: Source, like: Data, **settings: Any) -> Data:
+        """Check data as :meth:`prepare` does; where rows are new, all may be missing that is observed beside x."""
+        if type(self).prepare is not RowModel.prepare:
+            return super().prepare_new(data, like, **settings)
+        return self._prepare_rows(data, settings, like)
+
+    def _prepare_rows(self, data: Source, settings: Mapping[str, Any], like: Data | None) -> Data:
+        """Check data; like: those of the fit where rows are new."""
         others = {site: value for site, value in settings.items() if site not in Reading.__annotations__}
         found = self._prepare(data, {name: value for name, value in settings.items() if name not in others})
         named = [site for site in self.other_sites if site != self.observed_site]
@@ -109,10 +120,13 @@ class RowModel(Model):
         values = {**(own.others if own is not None else {}), **others}
         if type(self).prepare is not RowModel.prepare:  # which see to what is missing
             named = [site for site in named if site in values]
+        for site, held in ({} if like is None else like.others).items():
+            if values.get(site) is None and self.sites[site].role == "observed":
+                values[site] = found.x.new_full((len(found), *held.shape[1:]), torch.nan)
         return replace(found, others={site: self._of_rows(site, values.get(site), found) for site in named})
 
     def _of_rows(self, site: str, value: MatrixLike | None, data: Data) -> Tensor:
-        """Convert what rows are given or observed with to their dtype; given values must be finite."""
+        """Convert what rows are given or observed with to their dtype; what is observed may be missing, NaN."""
         expected = (len(data), *(self.sizes.get(axis, -1) for axis in self.sites[site].dims))
         shape = f"one value a row, of shape {tuple('any' if size < 0 else size for size in expected)}"
         if value is None:
@@ -124,9 +138,11 @@ class RowModel(Model):
         fits = all(one in (-1, size) for one, size in zip(expected, found.shape, strict=False))
         if found.ndim != len(expected) or not fits:
             raise DataError(f"shape {tuple(found.shape)}", site=site, expected=shape)
-        if not bool(torch.isfinite(found).all()):
-            number = int((~torch.isfinite(found)).sum())
-            raise DataError(f"{number} values are not finite", site=site, expected="finite numbers")
+        observed = self.sites[site].role == "observed"
+        wrong = torch.isinf(found) if observed else ~torch.isfinite(found)
+        if bool(wrong.any()):
+            expected = "finite numbers, or NaN where one is missing" if observed else "finite numbers"
+            raise DataError(f"{int(wrong.sum())} values are not finite", site=site, expected=expected)
         return found
 
     def _prepare(self, data: Source, reading: dict[str, Any]) -> Data:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ppl_models.core.errors import ModelError
+from ppl_models.core.missing import Missing
 
 
 @dataclass
@@ -24,10 +25,12 @@ class Run:
     like: the first tensor of floating-point numbers that it was given, whose type and device its draws have; None:
         torch's defaults.
     values: the sites that it has stated so far by ``self.sample``, which later priors may be functions of.
+    given: what it was called with by name.
     """
 
     like: Tensor | None = None
     values: dict[str, Tensor] = field(default_factory=dict)
+    given: Mapping[str, Any] = field(default_factory=dict)
 
 
 _RUN: ContextVar[Run] = ContextVar("run of a program")
@@ -82,7 +85,8 @@ def as_given(program: Callable[..., Any]) -> Callable[..., Any]:
     are generated and ``num_rows`` is not said, as many of them as what is given has.
 
     ``dist.Normal(0.0, 1.0)`` in a program is of torch's default type, which need not be that of the data; products of
-    the two fail. Whoever runs the program, it is run so.
+    the two fail. Whoever runs the program, it is run so, and entries of what it observes beside x that are NaN are
+    missing.
     """
     counts = not {"num_rows", "plate"}.isdisjoint(inspect.signature(program).parameters)
 
@@ -91,10 +95,19 @@ def as_given(program: Callable[..., Any]) -> Callable[..., Any]:
         if x is None and counts:
             given |= self.rows_of(given)
         like = first_real(x, *others, *given.values())
-        with default_dtype(dtype_of(like)), running(Run(like)):
+        beside = set(self.sites_of("observed")) - {self.observed_site}
+        beside = {site for site in beside if _has_nan(given.get(site))}
+        masks = Missing(beside) if beside else contextlib.nullcontext()
+        with default_dtype(dtype_of(like)), running(Run(like, given=given)), masks:
             return program(self, x, *others, **given)
 
     return run
+
+
+def _has_nan(value: Any) -> bool:
+    """Whether something of a tensor is missing."""
+    whole = torch.is_tensor(value) and value.is_floating_point() and value.layout == torch.strided
+    return whole and bool(torch.isnan(value).any())
 
 
 def rows_of(given: Mapping[str, Any]) -> dict[str, int]:

@@ -33,9 +33,10 @@ class Joint(Globals):
         with torch_seeded(seed_of(seed, "locals")):
             for number, one in enumerate(u):
                 torch.default_generator.manual_seed(seed_of(seed, "locals", number))
-                nodes = run(self.density.model, self.density.data, self.evaluate(one)[0])
+                density = self.density.at(self.evaluate(one)[0])
+                nodes = run(density.model, density.data, density.params)
                 values = {name: nodes[name]["value"].expand(nodes[name]["fn"].shape()) for name in layout.names}
-                parts.append(layout.unconstrain(layout.encode(values, self.density.like)).flatten())
+                parts.append(density.unconstrain(layout.encode(values, density.like)).flatten())
         return torch.cat([u, torch.stack(parts)], 1)
 
     def evaluate_all(self, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -43,7 +44,7 @@ class Joint(Globals):
         values, prior = self.evaluate(u[: self.size])
         layout, density = self.density.layout, self.density.at(values)
         reals = u[self.size :].reshape(1, len(density), layout.num_reals)
-        code, volume = layout.constrain(reals.new_zeros(1, len(density), layout.width), reals)
+        code, volume = density.constrain(reals.new_zeros(1, len(density), layout.width), reals)
         of_latents, of_rows = density.split(code)
         return prior + (of_latents + volume).sum(), of_rows.sum()
 

@@ -19,6 +19,7 @@ from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.importance import Weighted
 from custom_inference.core.programs.posteriors import DrawnTogether, WeightedPosterior
 from custom_inference.core.programs.whole import WholeDensity
+from custom_inference.core.programs.windows import settle
 from custom_inference.core.registry import engines_of, family_of
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import warn_of_data
@@ -45,7 +46,8 @@ def chains_of(model: Model, params: Mapping[str, Tensor], data: Data) -> Chains:
         if depend_on_each_other(model, data):
             found = WholeChains(WholeDensity.of(model, params, data))
         else:
-            found = ProgramChains(RowDensity.of(model, params, data))
+            density = RowDensity.of(model, params, data)
+            found = ProgramChains(settle(density))
     except NotImplementedError as error:
         raise _without_moves(model, str(error) or "they have no density") from error
     except ModelError as error:

@@ -99,7 +99,7 @@ class ProgramChains(Chains):
             own = code[..., at : at + latent.options.shape[1]].unsqueeze(-2)
             place.append((own - latent.options.to(code)).abs().sum(-1).argmin(-1))
         no_place = torch.zeros(*code.shape[:-1], 0, dtype=torch.long, device=code.device)
-        reals = self.density.layout.unconstrain(code) if self.num_reals else code.new_zeros(*code.shape[:-1], 0)
+        reals = self.density.unconstrain(code) if self.num_reals else code.new_zeros(*code.shape[:-1], 0)
         reals = reals.nan_to_num(0.0, _FAR, -_FAR)  # of values that were rounded to the end of their support
         return self._evaluate(torch.stack(place, -1) if place else no_place, reals)
 
@@ -126,7 +126,7 @@ class ProgramChains(Chains):
             finite.get(latent.name, reals.new_zeros(*place.shape[:-1], latent.width)) for latent in self.density.layout
         ]
         code = torch.cat(parts, -1)
-        return (code, like.new_zeros(())) if not self.num_reals else self.density.layout.constrain(code, reals)
+        return (code, like.new_zeros(())) if not self.num_reals else self.density.constrain(code, reals)
 
     def _evaluate(self, place: Tensor, reals: Tensor) -> State:
         code, volume = self._code(place, reals)

@@ -16,13 +16,13 @@ from custom_inference.core.isolation import default_dtype
 from custom_inference.core.latent_values import plates_of_rows
 from custom_inference.core.programs.row_plates import row_dim_of
 from custom_inference.core.programs.statements import (
-    base_of,
     check_statements,
     is_statement,
     layout_of,
     own_parameters,
     row_plates_on,
 )
+from custom_inference.core.programs.supports import base_of
 from custom_inference.core.registry import engines_of
 from ppl_models import MODELS, Data, Model, ModelError, PPLError
 from ppl_models.core.errors import about

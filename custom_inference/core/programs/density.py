@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,9 +25,12 @@ from custom_inference.core.programs.statements import (
     row_plates_on,
     run,
 )
+from custom_inference.core.programs.supports import Held
 from ppl_models import Data, Model, ModelError
 from ppl_models.core.errors import own_errors, warn_of_data
 
+#: What is made of a run of a program: of the density, the trace and what held the moving latents (K, N).
+Function = Callable[..., Tensor]
 #: Runs of a program whose course depends on the values of its latents, at most.
 MOST_RUNS = 4096
 #: So many (value, entry of x) pairs are evaluated at once.
@@ -109,19 +112,60 @@ class RowDensity:
         return replace(self, data=self.data.to(dtype=torch.float64), params=params)
 
     def __call__(self, code: Tensor) -> Tensor:
-        """Evaluate log p(x_n, s_n | params) at codes (M, N, W), giving (M, N)."""
-        return self._evaluate(code, (None,))[:, 0]
+        """Evaluate log p(x_n, s_n | params) at codes (M, N, W), giving (M, N): minus infinity where a latent is outside
+        of its support at the values of the others."""
+        return self._for_each(code, functools.partial(_add_up, parts=(None,)))[:, 0]
 
     def split(self, code: Tensor) -> tuple[Tensor, Tensor]:
         """Evaluate log p(s_n) and log p(x_n | s_n) at codes (M, N, W), both (M, N)."""
         latents = frozenset(self.layout.names)
-        joint, prior = self._evaluate(code, (None, latents)).unbind(1)
+        joint, prior = self._for_each(code, functools.partial(_add_up, parts=(None, latents))).unbind(1)
         return prior, torch.where(prior > -torch.inf, joint - prior, -torch.inf)
 
-    def _evaluate(self, code: Tensor, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
-        """Add up the statements of some sites, None for all but those of the globals: (M, parts, N)."""
-        at = functools.partial(self._at, parts=parts)
-        values = self.layout.decode(code)
+    def real(self, code: Tensor, reals: Tensor) -> Tensor:
+        """The density (M, N) of real numbers (M, N, R) that stand for the continuous latents, beside the finite ones
+        of ``code`` (M or 1, N or 1, W)."""
+        code, volume = self.constrain(code, reals)
+        return self(code) + volume
+
+    def constrain(self, code: Tensor, reals: Tensor) -> tuple[Tensor, Tensor]:
+        """Codes (..., N, W) with the continuous latents from real numbers (..., N, R), the others as they are in
+        ``code`` (which broadcasts), and the logarithm of the stretched volume (..., N)."""
+        found, volume = self.layout.constrain(code, reals)
+        moving = [latent for latent in self.layout.moving if latent.transform is not None]
+        if not moving:
+            return found, volume
+        every = torch.cat([found, reals.expand(*found.shape[:-1], -1)], -1)
+        asked = self._for_each(every.reshape(-1, *every.shape[-2:]), _constrain_moving).movedim(1, -1)
+        *own, more = asked.reshape(*found.shape[:-1], -1).split([*(latent.width for latent in moving), 1], -1)
+        new = {latent.name: part for latent, part in zip(moving, own, strict=True)}
+        parts = [new.get(one.name, found[..., self.layout.slices[one.name]]) for one in self.layout]
+        return torch.cat(parts, -1), volume + more.squeeze(-1)
+
+    def unconstrain(self, code: Tensor) -> Tensor:
+        """The real numbers (..., N, R) of codes (..., N, W)."""
+        layout = self.layout
+        moving = [latent for latent in layout.moving if latent.transform is not None]
+        new: dict[str, Tensor] = {}
+        if moving:
+            asked = self._for_each(code.reshape(-1, *code.shape[-2:]), _unconstrain_moving).movedim(1, -1)
+            own = asked.reshape(*code.shape[:-1], -1).split([latent.num_reals for latent in moving], -1)
+            new = {latent.name: part for latent, part in zip(moving, own, strict=True)}
+        parts = [
+            new[one.name] if one.name in new else one.unconstrain(code[..., layout.slices[one.name]])
+            for one in layout.continuous
+        ]
+        return torch.cat(parts, -1)
+
+    def ask_ranges(self, code: Tensor) -> Tensor:
+        """The least and the largest value that every finite latent whose support moves may have at codes (M, N, W):
+        (M, 2 L, N), infinite where there is no bound."""
+        return self._for_each(code, _ask_ranges)
+
+    def _for_each(self, code: Tensor, function: Function) -> Tensor:
+        """What a function gives for a run at each of the codes (M, N, W), with real numbers behind them or not:
+        (M, K, N) of its (K, N)."""
+        at = functools.partial(self._at, function=function)
         chunk = max(1, _PAIRS // max(1, self.data.x.numel()))
         with (
             own_errors(),
@@ -133,15 +177,15 @@ class RowDensity:
             # Of functions that torch evaluates one value after the other: right, if slow.
             warnings.filterwarnings("ignore", "There is a performance drop")
             try:
-                return torch.vmap(at, chunk_size=chunk)(values)
+                return torch.vmap(at, chunk_size=chunk)(code)
             except (RuntimeError, ValueError) as error:
                 if "vmap" not in str(error) and "data-dependent" not in str(error):
                     raise
                 branches = "control flow" in str(error) or ".item()" in str(error)
             code = code.expand(-1, len(self), -1)
-            return self._by_value(code, parts) if branches else self._of_copies(code, chunk, parts)
+            return self._by_value(code, function) if branches else self._of_copies(code, chunk, function)
 
-    def _by_value(self, code: Tensor, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
+    def _by_value(self, code: Tensor, function: Function) -> Tensor:
         """Evaluate a program whose course depends on values, which must be those of finite latents alone: at each by
         itself, the same in all rows."""
         values, place = torch.unique(code.flatten(0, 1), dim=0, return_inverse=True)
@@ -154,43 +198,93 @@ class RowDensity:
         if len(values) > MOST_RUNS:
             raise ModelError(f"{course}, which are {len(values)}, of at most {MOST_RUNS}; write it with torch.where")
         warn_of_data(f"{course}: it is run for each of them, and draws of several rows at once take one course")
-        every = torch.stack([
-            self._at(self.layout.decode(value.expand(len(self), -1)), parts) for value in values
-        ])  # fmt: skip
+        every = torch.stack([self._at(value.expand(len(self), -1), function) for value in values])
         return every[place.reshape(code.shape[:-1]), :, torch.arange(len(self), device=code.device)].transpose(1, 2)
 
-    def _of_copies(self, code: Tensor, chunk: int, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
+    def _of_copies(self, code: Tensor, chunk: int, function: Function) -> Tensor:
         """Evaluate a program that ``torch.vmap`` cannot run on as many copies of the rows, which do not depend on
         each other, as there are values."""
         index, plain = torch.arange(len(self), device=code.device), replace(self, data=replace(self.data, coords={}))
         found = []
         for some in code.split(chunk):
-            values = self.layout.decode(some.flatten(0, 1))
-            each = plain.rows(index.repeat(len(some)))._at(values, parts)
-            found.append(each.reshape(len(parts), len(some), -1).transpose(0, 1))
+            each = plain.rows(index.repeat(len(some)))._at(some.flatten(0, 1), function)
+            found.append(each.reshape(len(each), len(some), -1).transpose(0, 1))
         return torch.cat(found)
 
-    def real(self, code: Tensor, reals: Tensor) -> Tensor:
-        """The density (M, N) of real numbers (M, N, R) that stand for the continuous latents, beside the finite ones
-        of ``code`` (M or 1, N or 1, W)."""
-        code, volume = self.layout.constrain(code, reals)
-        return self(code) + volume
+    def _at(self, code: Tensor, function: Function) -> Tensor:
+        """What a function gives, (K, N), for a run at one code (N, W) of every latent, with real numbers behind it or
+        not."""
+        layout, reals = self.layout, {}
+        values = {name: self.as_stated(one) for name, one in layout.decode(code[..., : layout.width]).items()}
+        if code.shape[-1] > layout.width:
+            parts = layout.slices_of_reals
+            reals = {
+                latent.name: self.as_stated(latent.place_reals(code[..., layout.width :][..., parts[latent.name]]))
+                for latent in layout.moving
+                if latent.transform is not None
+            }
+        held = Held(layout, values, reals, inverts=function is _unconstrain_moving)
+        still = {name: value for name, value in values.items() if name not in held.latents}
+        program: Any = pyro.condition(self.model, data={**self.params, **still})
+        with held:
+            trace: Any = poutine.trace(program).get_trace(self.data.x, **self.data.arguments)
+        return function(self, trace, held)
 
-    def _at(self, values: Mapping[str, Tensor], parts: tuple[frozenset[str] | None, ...]) -> Tensor:
-        """(parts, N) at one value of every latent."""
-        program: Any = pyro.condition(self.model, data={**self.params, **values})
-        trace: Any = poutine.trace(program).get_trace(self.data.x, **self.data.arguments)
-        trace.compute_log_prob(site_filter=lambda name, _: name not in self.params)
-        rows = len(self.data)
-        total = [self.like.new_zeros(rows) for _ in parts]
-        for name, node in trace.nodes.items():
-            if is_statement(node) and name not in self.params:
-                dim = row_dim_of(node, self.plates)
-                if dim is None:
-                    raise ModelError(f"'{name}' of {type(self.model).__name__} is stated outside the plate of rows")
-                term = sum_but_rows(node["log_prob"], dim)
-                total = [
-                    sum_ + term if part is None or name in part else sum_
-                    for sum_, part in zip(total, parts, strict=True)
-                ]
-        return torch.stack(total)
+    def sum_statement(self, name: str, node: Mapping[str, Any]) -> Tensor:
+        """The log-probability of a statement, row by row (N,)."""
+        dim = row_dim_of(node, self.plates)
+        if dim is None:
+            raise ModelError(f"'{name}' of {type(self.model).__name__} is stated outside the plate of rows")
+        return sum_but_rows(node["log_prob"], dim)
+
+    def as_stated(self, value: Tensor) -> Tensor:
+        """Values with an axis of rows as the program states them."""
+        return value
+
+    def as_rows(self, value: Tensor) -> Tensor:
+        """Values as the program states them with an axis of rows."""
+        return value
+
+
+def _add_up(density: RowDensity, trace: poutine.Trace, held: Held, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
+    """The log-probabilities of the statements of some sites, None for all but those of the globals: (parts, N)."""
+    trace.compute_log_prob(site_filter=lambda name, _: name not in density.params)
+    total = [density.like.new_zeros(len(density)) for _ in parts]
+    for name, node in trace.nodes.items():
+        if is_statement(node) and name not in density.params:
+            term = density.sum_statement(name, node)
+            total = [
+                sum_ + term if part is None or name in part else sum_ for sum_, part in zip(total, parts, strict=True)
+            ]
+    every = torch.stack(total)
+    for name, outside in held.outside.items():
+        some = held.latents[name].encode(density.as_rows(outside), density.like) > 0
+        every = torch.where(some.any(-1), -torch.inf, every)
+    return every
+
+
+def _constrain_moving(density: RowDensity, trace: poutine.Trace, held: Held) -> Tensor:
+    """Codes of the continuous latents whose support moves, and the logarithm of the volume: (W + 1, N)."""
+    del trace
+    moving = [latent for latent in density.layout.moving if latent.name in held.volume]
+    volume = torch.stack([one.sum_volume(density.as_rows(held.volume[one.name])) for one in moving]).sum(0)
+    own = [one.encode(density.as_rows(held.at[one.name]), density.like).mT for one in moving]
+    return torch.cat([*own, volume[None]])
+
+
+def _unconstrain_moving(density: RowDensity, trace: poutine.Trace, held: Held) -> Tensor:
+    """The real numbers (R, N) of the continuous latents whose support moves."""
+    del trace
+    moving = [latent for latent in density.layout.moving if latent.transform is not None]
+    return torch.cat([one.read_reals(density.as_rows(held.sources[one.name])).mT for one in moving])
+
+
+def _ask_ranges(density: RowDensity, trace: poutine.Trace, held: Held) -> Tensor:
+    """The bounds of the finite latents whose support moves, the least and the largest of a row's: (2 L, N)."""
+    del trace
+    found = []
+    for latent in density.layout.moving:
+        if latent.transform is None:
+            low, high = (latent.encode(density.as_rows(end), density.like) for end in held.ends[latent.name])
+            found += [low.amin(-1), high.amax(-1)]
+    return torch.stack(found)

@@ -46,7 +46,7 @@ def sample_by_importance(density: RowDensity, *, draws: int = DRAWS, seed: int =
             spread = dist.Gamma(_DEGREES / 2, _DEGREES / 2).sample((number, draws, rows)).to(centre)
         t = normal.to(centre) / spread.sqrt().unsqueeze(-1)
         u = centre[:, None] + torch.einsum("cnrs,cqns->cqnr", root, t)
-        code, volume = density.layout.constrain(codes.repeat_interleave(draws, 0)[:, None], u.flatten(0, 1))
+        code, volume = density.constrain(codes.repeat_interleave(draws, 0)[:, None], u.flatten(0, 1))
         value = (density(code) + volume).reshape(number, draws, rows)
         log_q = _student(t) - torch.linalg.slogdet(root)[1][:, None]
         weight = (value - log_q).nan_to_num(nan=-torch.inf).flatten(0, 1).T - math.log(draws)

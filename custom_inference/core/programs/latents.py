@@ -16,10 +16,15 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.core.capacity import require
 from ppl_models.core.sites import of_element
 
 #: Logarithms and logits beyond are those of numbers near the least and the largest of double precision.
 _FAR = 650.0
+#: The logarithm of numbers of values up to which they are whole to rounding.
+_MOST_EXACT = 30.0
+#: Whole numbers from the least to the largest that one element may be, at most.
+_MOST_OPTIONS = 2**24
 
 
 @dataclass(frozen=True)
@@ -32,7 +37,9 @@ class Latent:
     choice the number of its places, else None. options: (S, w) codes of the S values that one element may have, None
     of continuous latents. elements: how many elements there are. open: whether larger whole numbers are possible than
     those in ``options``. transform: of continuous ones, from real numbers. reals: the shape of a row's real numbers.
-    support: of continuous ones (transforms of several parts do not tell what they map onto).
+    support: of continuous ones (transforms of several parts do not tell what they map onto). moving: whether the
+    support depends on other values (globals, what rows are given, other latents); ``transform`` and ``support`` are
+    then those of one run, and densities ask for the right ones (:mod:`.supports`).
     """
 
     name: str
@@ -47,6 +54,7 @@ class Latent:
     transform: Any = None
     reals: tuple[int, ...] = ()
     support: Any = None
+    moving: bool = False
 
     @property
     def width(self) -> int:
@@ -87,21 +95,39 @@ class Latent:
 
     def constrain(self, reals: Tensor) -> tuple[Tensor, Tensor]:
         """Codes (..., N, w) from real numbers (..., N, R), and the logarithm of the volume that the map stretches."""
-        leading = reals.ndim - 2
-        value = reals.reshape(*reals.shape[:-1], *self.reals).movedim(leading, self._real_axis)
+        value = self.place_reals(reals)
         found = self.transform(value)
-        volume = self.transform.log_abs_det_jacobian(value, found)
-        volume = sum_but_rows(volume, self.row_axis + self.transform.codomain.event_dim, leading)
+        volume = self.sum_volume(self.transform.log_abs_det_jacobian(value, found), reals.ndim - 2)
         return self.encode(found, reals), volume.expand(reals.shape[:-1])
 
     def unconstrain(self, code: Tensor) -> Tensor:
         """Real numbers (..., N, R) from codes (..., N, w)."""
-        found = self.transform.inv(self.decode(code)).movedim(self._real_axis, code.ndim - 2)
-        return found.reshape(*code.shape[:-1], -1)
+        return self.read_reals(self.transform.inv(self.decode(code)), code.ndim - 2)
+
+    def place_reals(self, reals: Tensor) -> Tensor:
+        """Real numbers (..., N, R) with the axes that the program's values have."""
+        return reals.reshape(*reals.shape[:-1], *self.reals).movedim(reals.ndim - 2, self._real_axis)
+
+    def read_reals(self, value: Tensor, leading: int = 0) -> Tensor:
+        """Real numbers (..., N, R), with so many axes in front, from those with the axes of the program's values."""
+        value = value.movedim(self._real_axis, leading)
+        return value.reshape(*value.shape[: leading + 1], -1)
+
+    def sum_volume(self, volume: Tensor, leading: int = 0) -> Tensor:
+        """Sum the logarithm of a stretched volume over all axes but that of rows and leading ones."""
+        return sum_but_rows(volume, self.row_axis + self.transform.codomain.event_dim, leading)
 
     @property
     def _real_axis(self) -> int:
         return self.row_axis + len(self.shape) - len(self.reals)
+
+
+def list_whole(name: str, low: int, high: int) -> Tensor:
+    """The whole numbers (S, 1) from low to high that a latent may be. Raises CapacityError where there are too many."""
+    number = high + 1 - low
+    fits = f"at most {_MOST_OPTIONS} are listed: state '{name}' on fewer, or as a real number"
+    require(f"listing the {number} values of latent '{name}'", 8.0 * number, allowed=8.0 * _MOST_OPTIONS, fits=fits)
+    return torch.arange(low, high + 1, dtype=torch.float64).unsqueeze(-1)
 
 
 def sum_but_rows(term: Tensor, row_dim: int, leading: int = 0) -> Tensor:
@@ -156,7 +182,8 @@ class Layout:
     @property
     def num_configurations(self) -> float:
         """How many values the finite latents of a row have together."""
-        return math.prod(float(len(one.options)) ** one.elements for one in self.finite if one.options is not None)
+        logs = [one.elements * math.log(len(one.options)) for one in self.finite if one.options is not None]
+        return float(round(math.exp(sum(logs)))) if sum(logs) < _MOST_EXACT else math.exp(min(sum(logs), 700.0))
 
     @property
     def is_boolean(self) -> bool:
@@ -186,28 +213,37 @@ class Layout:
 
     def constrain(self, code: Tensor, reals: Tensor) -> tuple[Tensor, Tensor]:
         """Codes (..., N, W) with the continuous latents from real numbers (..., N, R), the others as they are in
-        ``code`` (which broadcasts), and the logarithm of the stretched volume (..., N)."""
+        ``code`` (which broadcasts), and the logarithm of the stretched volume (..., N). Latents whose support moves
+        stay as they are, too: ask the density for them."""
         shape = (*reals.shape[:-1], code.shape[-1])
-        parts, volume, start = list(code.expand(shape).split([one.width for one in self.latents], -1)), 0.0, 0
+        parts, volume = list(code.expand(shape).split([one.width for one in self.latents], -1)), 0.0
         for place, latent in enumerate(self.latents):
-            if latent.transform is not None:
-                parts[place], own = latent.constrain(reals[..., start : start + latent.num_reals])
-                start, volume = start + latent.num_reals, volume + own
+            if latent.transform is not None and not latent.moving:
+                parts[place], own = latent.constrain(reals[..., self.slices_of_reals[latent.name]])
+                volume = volume + own
         return torch.cat(parts, -1), torch.as_tensor(volume).expand(shape[:-1])
 
-    def unconstrain(self, code: Tensor) -> Tensor:
-        """The real numbers (..., N, R) of codes (..., N, W)."""
-        return torch.cat([latent.unconstrain(code[..., self.slices[latent.name]]) for latent in self.continuous], -1)
+    @property
+    def moving(self) -> tuple[Latent, ...]:
+        """The latents whose support depends on other values."""
+        return tuple(latent for latent in self.latents if latent.moving)
 
-    def widen(self) -> Layout:
-        """Double the number of values of whole numbers without an upper bound."""
-        return Layout(tuple(_widen(latent) if latent.open else latent for latent in self.latents))
+    @property
+    def slices_of_reals(self) -> dict[str, slice]:
+        """Continuous latent -> its part of a row's real numbers."""
+        ends = list(itertools.accumulate((latent.num_reals for latent in self.continuous), initial=0))
+        return {one.name: slice(*pair) for one, pair in zip(self.continuous, itertools.pairwise(ends), strict=True)}
 
+    def in_range(self, ranges: Mapping[str, tuple[int, int]]) -> Layout:
+        """The layout in which an element of some latents may have the whole numbers from and to these."""
 
-def _widen(latent: Latent) -> Latent:
-    assert latent.options is not None
-    more = torch.arange(2 * len(latent.options)).to(latent.options).unsqueeze(-1)
-    return replace(latent, options=more + latent.options[0])
+        def of(latent: Latent) -> Latent:
+            if latent.name not in ranges:
+                return latent
+            low, high = ranges[latent.name]
+            return replace(latent, options=list_whole(latent.name, low, high))
+
+        return Layout(tuple(of(latent) for latent in self.latents))
 
 
 def _product(parts: list[Tensor]) -> Tensor:

@@ -215,7 +215,7 @@ def _draw_prior(density: RowDensity) -> tuple[Tensor, Tensor]:
             torch.default_generator.manual_seed(number)  # a run puts the state of random numbers back
             nodes = run(density.model, density.data, density.params)
             values = {name: nodes[name]["value"].expand(nodes[name]["fn"].shape()) for name in density.layout.names}
-            found.append(density.layout.unconstrain(density.layout.encode(values, density.like)))
+            found.append(density.unconstrain(density.layout.encode(values, density.like)))
     drawn = torch.stack(found)
     spread = drawn.flatten(0, 1).std(0)
     return drawn, torch.where(spread.isfinite() & (spread > 0), spread, torch.ones_like(spread))

@@ -100,7 +100,7 @@ class IntegratedPosterior(ProgramPosterior):
         of high density, not the exact maximum."""
         best = self.log_weight.argmax(-1)
         reals = self.centre[torch.arange(len(best), device=best.device), best]
-        return self.density.layout.constrain(self.codes[best], reals)[0]
+        return self.density.constrain(self.codes[best], reals)[0]
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         """Draws from the values of the density on a fine grid, evenly within its cells."""
@@ -156,7 +156,7 @@ class IntegratedPosterior(ProgramPosterior):
             every = torch.arange(rows, device=slot.device)
             place = grid[cell] + width * within
             drawn = self.centre[every, chosen] + (self.root[every, chosen] @ place.unsqueeze(-1)).squeeze(-1)
-            return self.density.layout.constrain(self.codes[chosen], drawn)[0]
+            return self.density.constrain(self.codes[chosen], drawn)[0]
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,7 @@ def _evaluate(density: RowDensity, codes: Tensor, u: Tensor) -> tuple[Tensor, Te
     """Codes (C Q, N, W), and the density (C, Q, N), at real numbers u (C, Q, N, R)."""
     number, places, rows, _ = u.shape
     code = codes[:, None].expand(-1, places, -1).reshape(-1, 1, codes.shape[-1])
-    code, volume = density.layout.constrain(code, u.flatten(0, 1))
+    code, volume = density.constrain(code, u.flatten(0, 1))
     return code, (density(code) + volume).reshape(number, places, rows)
 
 

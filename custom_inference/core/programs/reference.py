@@ -22,6 +22,8 @@ from custom_inference.core.programs.importance import MOST_REALS as MOST_DRAWN
 from custom_inference.core.programs.modes import Gaussians
 from custom_inference.core.programs.posteriors import IntegratedPosterior, WeightedPosterior
 from custom_inference.core.programs.quadrature import MOST_REALS, integrate
+from custom_inference.core.programs.ranges import cover
+from custom_inference.core.programs.windows import settle
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import warn_of_data
 
@@ -115,7 +117,7 @@ def find_reference(
     Raises CapacityError where a sum is too large; MethodError where nothing applies, or nothing exact.
     """
     with torch.no_grad():
-        density = RowDensity.of(model, params, data)
+        density = cover(RowDensity.of(model, params, data))
         if not density.layout.latents:
             raise MethodError(f"{type(model).__name__} has no latents of its rows")
         if not density.layout.num_reals:
@@ -148,7 +150,7 @@ def log_evidence(density: RowDensity) -> Tensor:
     :func:`find_reference` has none, flow to the globals."""
     if not density.layout.num_reals:
         return enumerate_table(density).log_joint.logsumexp(-1)
-    return integrate(density).log_evidence
+    return integrate(settle(density)).log_evidence
 
 
 def _by_sum(density: RowDensity) -> Reference:
@@ -159,7 +161,8 @@ def _by_sum(density: RowDensity) -> Reference:
         return _by_table(density)
     bound = bound.to(density.like.dtype)
     flat = bound.structure.entries.flatten({site: value.to(density.like) for site, value in density.params.items()})
-    return Reference(FactorPosterior.of(bound, flat), bound.log_evidence(flat).expand(len(density)), None, "enumeration")
+    evidence = bound.log_evidence(flat).expand(len(density))
+    return Reference(FactorPosterior.of(bound, flat), evidence, None, "enumeration")
 
 
 def _by_table(density: RowDensity) -> Reference:
@@ -175,6 +178,9 @@ def by_quadrature(density: RowDensity, start: Gaussians | None = None) -> Refere
 
     Warns where the estimate of the error is large.
     """
+    before, density = density.layout.num_configurations, settle(density)
+    if density.layout.num_configurations != before:
+        start = None  # of other values of the finite latents
     found = integrate(density, start=start)
     worst = float(found.error.max()) if len(found.error) else 0.0
     if not worst <= _WORST_ERROR:
@@ -184,6 +190,7 @@ def by_quadrature(density: RowDensity, start: Gaussians | None = None) -> Refere
 
 
 def _by_importance(density: RowDensity, seed: int) -> Reference:
+    density = settle(density)
     found = sample_by_importance(density, seed=seed)
     poor = int((found.pareto_k > _WORST_K).sum())
     if poor:

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.distributions import biject_to
 
 from custom_inference.core.isolation import default_dtype, own_store
-from custom_inference.core.programs.latents import Latent, Layout
+from custom_inference.core.programs.latents import Latent, Layout, list_whole
 from custom_inference.core.programs.row_plates import row_dim_of, row_plates_of
+from custom_inference.core.programs.supports import base_of, is_moving
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import own_errors
 from ppl_models.core.priors import support_of
@@ -114,14 +115,14 @@ def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, *, whole
     shape = tuple(value.shape[axis] for axis in axes)
     visible = tuple(value.shape[axis] for axis in axes if axis >= -fn.event_dim or axis + fn.event_dim in plates)
     _check_shape(model, name, visible, whole)
-    base, integer = base_of(fn), not value.is_floating_point()
+    base, integer, moving = base_of(fn), not value.is_floating_point(), is_moving(fn, site.support)
     if site.choice is not None:
         places = model.sizes[site.choice]
         _check_places(model, name, base, places)
         return Latent(name, shape, visible, row_axis, True, places, torch.eye(places), math.prod(shape))
     if fn.support.is_discrete:
         options, elements, is_open = _options(model, name, base, shape)
-        return Latent(name, shape, visible, row_axis, integer, None, options, elements, is_open)
+        return Latent(name, shape, visible, row_axis, integer, None, options, elements, is_open, moving=moving)
     if site.support is not None and site.support.is_discrete:
         drawn = type(base).__name__
         raise ModelError(f"latent '{name}' is declared as {site.support}, but the program draws it from {drawn}")
@@ -138,7 +139,9 @@ def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, *, whole
     every = transform.inverse_shape(value.shape)
     place = row_axis + value.ndim - len(every)
     reals = tuple(size for axis, size in enumerate(every, start=-len(every)) if axis != place)
-    return Latent(name, shape, visible, row_axis, integer, transform=transform, reals=reals, support=support)
+    return Latent(
+        name, shape, visible, row_axis, integer, transform=transform, reals=reals, support=support, moving=moving
+    )
 
 
 def _check_shape(model: Model, name: str, shape: tuple[int, ...], whole: bool) -> None:
@@ -165,13 +168,6 @@ def _check_places(model: Model, name: str, base: Any, places: int) -> None:
         )
 
 
-def base_of(fn: Any) -> Any:
-    """The distribution of one element: without independent axes, masks and the like."""
-    while hasattr(fn, "base_dist") and not isinstance(fn, torch.distributions.TransformedDistribution):
-        fn = fn.base_dist
-    return fn
-
-
 def _options(model: Model, name: str, base: Any, shape: tuple[int, ...]) -> tuple[Tensor, int, bool]:
     """What one element may be (S, w), how many elements a row has, and whether there are values beyond."""
     declared = model.sites[name].support
@@ -185,7 +181,7 @@ def _options(model: Model, name: str, base: Any, shape: tuple[int, ...]) -> tupl
     for support in (declared, own):
         low, high = (_bound(support, end, worst) for end, worst in (("lower_bound", min), ("upper_bound", max)))
         if low is not None and high is not None and getattr(support, "is_discrete", False):
-            return torch.arange(low, high + 1, dtype=torch.float64).unsqueeze(-1), math.prod(shape), False
+            return list_whole(name, low, high), math.prod(shape), False
     low = next((found for one in (declared, own) if (found := _bound(one, "lower_bound", min)) is not None), None)
     if low is None:
         raise MethodError(
@@ -193,8 +189,8 @@ def _options(model: Model, name: str, base: Any, shape: tuple[int, ...]) -> tupl
             "declare its support, such as constraints.integer_interval(0, 50)"
         )
     most = float((base.mean + _REACH * base.variance.sqrt()).max())
-    high = low + max(10, math.ceil(most - low))
-    return torch.arange(low, high + 1, dtype=torch.float64).unsqueeze(-1), math.prod(shape), True
+    high = low + max(10, math.ceil(most - low) if math.isfinite(most) else 0)
+    return list_whole(name, low, high), math.prod(shape), True
 
 
 def _bound(support: Any, end: str, worst: Any) -> int | None:

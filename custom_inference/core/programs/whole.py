@@ -6,13 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyro
 import torch
-from pyro import poutine
 from torch import Tensor
 
-from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.statements import check_statements, is_statement, layout_of_whole, run
+from custom_inference.core.programs.density import Function, RowDensity
+from custom_inference.core.programs.statements import check_statements, layout_of_whole, run
 from ppl_models import Data, MethodError, Model
 
 
@@ -46,25 +44,20 @@ class WholeDensity(RowDensity):
         del index  # there is one
         return self
 
-    def _by_value(self, code: Tensor, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
+    def _by_value(self, code: Tensor, function: Function) -> Tensor:
         """Evaluate a program that ``torch.vmap`` cannot run, one value after the other."""
-        return torch.stack([self._at(self.layout.decode(one), parts) for one in code])
+        return torch.stack([self._at(one, function) for one in code])
 
-    def _of_copies(self, code: Tensor, chunk: int, parts: tuple[frozenset[str] | None, ...]) -> Tensor:
+    def _of_copies(self, code: Tensor, chunk: int, function: Function) -> Tensor:
         del chunk
-        return self._by_value(code, parts)
+        return self._by_value(code, function)
 
-    def _at(self, values: Mapping[str, Tensor], parts: tuple[frozenset[str] | None, ...]) -> Tensor:
-        """(parts, 1) at one value of every latent."""
-        held = {name: value.squeeze(0) for name, value in values.items()}
-        program: Any = pyro.condition(self.model, data={**self.params, **held})
-        trace: Any = poutine.trace(program).get_trace(self.data.x, **self.data.arguments)
-        trace.compute_log_prob(site_filter=lambda name, _: name not in self.params)
-        terms = {
-            name: node["log_prob"].sum()
-            for name, node in trace.nodes.items()
-            if is_statement(node) and name not in self.params
-        }
-        zero = self.like.new_zeros(())
-        each = [[term for name, term in terms.items() if part is None or name in part] for part in parts]
-        return torch.stack([sum(some, zero) for some in each]).unsqueeze(-1)
+    def sum_statement(self, name: str, node: Mapping[str, Any]) -> Tensor:
+        del name
+        return node["log_prob"].sum().unsqueeze(-1)
+
+    def as_stated(self, value: Tensor) -> Tensor:
+        return value.squeeze(0)
+
+    def as_rows(self, value: Tensor) -> Tensor:
+        return value.unsqueeze(0)

@@ -19,11 +19,12 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors import BetaPosterior, DirichletPosterior, GammaPosterior
+from custom_inference.families.common.distances import Distances, squared_distances
 from custom_inference.families.common.tables import groups_of, in_tables, side_by_side
 from custom_inference.families.conjugate.beta import Beta
 from custom_inference.families.conjugate.dirichlet import Dirichlet, Groups
 from custom_inference.families.conjugate.gamma import Gamma
-from custom_inference.families.mixtures.common import Density, Distances, Natural, squared_distances
+from custom_inference.families.mixtures.common import Density, Natural
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse

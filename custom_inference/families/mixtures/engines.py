@@ -29,16 +29,10 @@ from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior,
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import State, values_of
 from custom_inference.core.threads import map_in_threads
+from custom_inference.families.common.distances import distant_rows
 from custom_inference.families.common.tables import without_padding
 from custom_inference.families.conjugate.dirichlet import Dirichlet
-from custom_inference.families.mixtures.common import (
-    Density,
-    Natural,
-    distant_rows,
-    merge_classes,
-    of_classes,
-    same_classes,
-)
+from custom_inference.families.mixtures.common import Density, Natural, merge_classes, of_classes, same_classes
 from custom_inference.families.mixtures.densities import density_of
 from custom_inference.families.mixtures.moves import continue_em, split_and_merge
 from custom_inference.families.mixtures.rows import MixtureRows

@@ -20,7 +20,8 @@ from custom_inference.core.engine import EStep
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.threads import HeldLibraries, map_in_threads
 from custom_inference.em.loop import Run, run_em
-from custom_inference.families.mixtures.common import Density, distant_rows, of_classes, pair_gains
+from custom_inference.families.common.distances import distant_rows
+from custom_inference.families.mixtures.common import Density, of_classes, pair_gains
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Model
 

@@ -24,6 +24,7 @@ from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.latents import Layout, sum_but_rows
 from custom_inference.core.programs.row_plates import row_dim_of
 from custom_inference.core.programs.statements import is_statement
+from custom_inference.core.programs.windows import settle
 from custom_inference.svi.guides.own import OwnGuide, is_guide_class, make_own
 from ppl_models import Data, MethodError, Model
 
@@ -87,7 +88,7 @@ def posterior_of_guide(
             "use the guides and engines that the model has"
         )
     data = model.as_read(data).dense()
-    density = RowDensity.of(model, params, data)
+    density = settle(RowDensity.of(model, params, data))
     found = GuidePosterior(guide, density, data.x.new_zeros(0), seed)
     drawn, log_q = found.sample_with_density(2, seed=seed)
     if not log_q.numel() or bool(torch.isinf(log_q).all()):

@@ -15,7 +15,9 @@ from pyro.nn import PyroModule, PyroParam
 from torch import Tensor
 from torch.distributions import Distribution, biject_to, constraints
 
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior, LocalPosterior
+from custom_inference.core.programs.ranges import require_still
 from custom_inference.svi.guides.bases import is_unbounded
 from custom_inference.svi.guides.continuous import GuideDirichlet
 from custom_inference.svi.guides.scaled import InUnitsOf
@@ -122,6 +124,8 @@ def _automatic(model: Model, kind: str, sites: list[str], init: dict[str, Tensor
         return model.sample_globals(like=x if x is None or not sparse.is_sparse(x) else x.values())
 
     # Of graphs the statements of the globals alone: the whole program would number every dyad to set the guide up.
+    if is_own_of_rows(model) and not set(sites) <= set(model.global_sites):
+        require_still(model, model, data, "a guide of points")
     only_globals = not model.rows_are_independent and set(sites) <= set(model.global_sites)
     program: Any = globals_alone if only_globals else model
     if model.site_units:

@@ -32,7 +32,8 @@ from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
 from custom_inference.core.isolation import own_store
-from custom_inference.core.latent_values import plates_of_rows
+from custom_inference.core.latent_values import is_own_of_rows, plates_of_rows
+from custom_inference.core.programs.ranges import require_still
 from custom_inference.core.programs.row_plates import row_dim_of, stands_inside
 from custom_inference.svi.guides.of_globals import LearnedGuide
 from custom_inference.svi.guides.own_checks import check_enumerated, check_names, check_site
@@ -179,8 +180,11 @@ def make_own(
 
     start: values that automatic guides begin at, None for their own. A module is copied: the caller's is not learned.
 
-    Raises MethodError for a latent site left out, one that the model has not, shapes and supports that are not its.
+    Raises MethodError for a latent site left out, one that the model has not, shapes and supports that are not its;
+    ModelError for a latent whose bounds depend on others, of an automatic guide.
     """
+    if is_own_of_rows(model) and (is_guide_class(guide) or (_is_module(guide) and _automatic_parts(guide))):
+        require_still(model, program, data, "an automatic guide")
     latents = _latents(program, data)
     finite = [name for name, node in latents.items() if getattr(node["fn"], "has_enumerate_support", False)]
     if is_guide_class(guide):

@@ -22,15 +22,16 @@ from custom_inference.core.posteriors import CodePosterior, LocalPosterior, Mixe
 from custom_inference.core.posteriors.logistic_normal import standard_nodes
 from custom_inference.core.posteriors.mixed import ABOVE, BELOW, BETWEEN, FINITE, REAL, SIMPLEX
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.latents import Latent
 from custom_inference.core.programs.modes import find_modes
+from custom_inference.core.programs.ranges import INSTEAD
 from custom_inference.core.programs.statements import run
+from custom_inference.core.programs.windows import settle
 from custom_inference.svi.guides.coordinates import LEAST, ascend, find_marginals, find_places
 from custom_inference.svi.guides.protocol import LocalGuide
 from custom_inference.svi.initialisation import draw_globals
 from custom_inference.svi.marginal import GlobalsBound
-from ppl_models import Data, MethodError, Model
+from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.sites import of_element
 from ppl_models.distributions import BernoulliVector
 
@@ -110,10 +111,7 @@ class ProgramGuide(LocalGuide):
             **{k: v for k, v in (init or {}).items() if k in model.shapes},
         }
         at = {site: value.detach().to(data.x) for site, value in {**values, **self.known}.items()}
-        self.density = RowDensity.of(model, at, data)
-        if not self.density.layout.num_reals and any(latent.open for latent in self.density.layout):
-            with torch.no_grad():  # whole numbers as large as these data ask for
-                self.density = enumerate_table(self.density).density
+        self.density = settle(RowDensity.of(model, at, data))  # whole numbers as large as these data ask for
         layout = self.layout = self.density.layout
         if layout.num_configurations > MOST_VALUES:
             raise MethodError(
@@ -280,6 +278,8 @@ def _map_of(latent: Latent) -> list[float]:
     last = float(latent.shape[-1]) if latent.shape else 1.0
     if latent.transform is None:
         return [FINITE, latent.width, last, 0.0, 0.0]
+    if latent.moving:
+        raise ModelError(f"no guide for the latent '{latent.name}', whose support depends on other values; {INSTEAD}")
     support = of_element(latent.support)
     if support is constraints.simplex:
         return [SIMPLEX, latent.width, last, 0.0, 0.0]
@@ -298,7 +298,8 @@ def _inputs(model: Model, data: Data) -> Tensor:
     data = model.as_read(data).dense()
     observed = torch.ones_like(data.x) if data.mask is None else data.mask.to(data.x)
     others = [value for value in data.others.values() if len(value) == len(data) and not value.is_sparse]
-    parts = [data.x * observed, observed, *(value.to(data.x) for value in others)]
+    parts = [data.x * observed, observed, *(value.to(data.x).nan_to_num() for value in others)]
+    parts += [torch.isnan(value).to(data.x) for value in others if bool(torch.isnan(value).any())]
     values = data.x[observed > 0].unique()
     if 2 < len(values) <= _MOST_CATEGORIES and bool((values == values.round()).all()):  # categories, or small counts
         parts += [(data.x == value) * observed for value in values]
