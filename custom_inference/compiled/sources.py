@@ -36,7 +36,8 @@ class Entries:
 
     def flatten(self, values: Mapping[str, Tensor]) -> Tensor:
         """Return all entries as one vector."""
-        return torch.cat([values[site].reshape(-1) for site in self.shapes])
+        parts = [values[site].reshape(-1) for site in self.shapes]
+        return torch.cat(parts) if parts else torch.zeros(1, dtype=torch.float64)  # constants stand at its place
 
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the values of the sites."""

@@ -441,6 +441,10 @@ def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> 
         raise NotCompiled(f"it does not run on values that differ between rows ({reason})") from None
     entries = Entries({site: tuple(shape) for site, shape in model.shapes.items()})
     groups = [group for name in scopes for group in _group(name, scopes[name], varying[name], variables.of_site(name))]
+    for group in groups:
+        number = math.prod(float(variables.sizes[v]) for v in group.parents)
+        if number > _WIDEST:
+            raise NotCompiled(f"'{group.statement}' depends on {number:.3g} values at once, of at most {_WIDEST}")
     zeros = torch.zeros(len(data), len(variables), dtype=torch.long)
     stated = probe.read(probe.fingerprints[0], zeros, torch.arange(len(data)))
     laws = {name: _law(name, one, variables) for name, one in stated.items()}
