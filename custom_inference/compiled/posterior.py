@@ -15,6 +15,8 @@ from ppl_models import CapacityError
 
 #: Values of all latents together up to which a posterior is a table of them.
 _TABLE = 2**12
+#: Entries of such a table, over all rows.
+_ENTRIES = 2**25
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class FactorPosterior(LocalPosterior):
         """Return the posterior: a table where there are few values."""
         layout = bound.structure.variables.layout
         found = cls(bound, flat.detach())
-        if layout.num_configurations > _TABLE:
+        if layout.num_configurations > _TABLE or layout.num_configurations * len(bound) > _ENTRIES:
             return found
         codes, log_weight = found.table()
         return (CodePosterior if layout.is_boolean else TablePosterior)(codes, log_weight)

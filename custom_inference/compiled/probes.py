@@ -94,11 +94,12 @@ class Probe:
         found: dict[str, Tensor] = {}
         sizes = self.variables.sizes
         changed = [(v, o) for v, size in enumerate(sizes) for o in range(1, size)]
-        for base in self.bases():
+        for place, base in enumerate(self.bases()):
             chosen = base.repeat(1 + len(changed), 1)
+            row = place * (len(self.data) - 1) // (_BASES + 1)  # another one every time
             for number, (v, offset) in enumerate(changed, 1):
                 chosen[number, v] = (base[v] + offset) % sizes[v]
-            stated = self.read(self.fingerprints[0], chosen, torch.zeros(len(chosen), dtype=torch.long))
+            stated = self.read(self.fingerprints[0], chosen, torch.full((len(chosen),), row))
             owner = torch.tensor([v for v, _ in changed])
             for name, one in stated.items():
                 differs = ~alike(one.parameters[1:], one.parameters[:1]).all(-1)  # (B, E)

@@ -75,6 +75,11 @@ class Variables:
         """How many values each has."""
         return tuple(len(one) for one in self.options)
 
+    @property
+    def ranges(self) -> list[list[list[float]]]:
+        """What each may be, as numbers."""
+        return [options.tolist() for options in self.options]
+
     def of_site(self, name: str) -> list[int]:
         """The variables that are elements of a latent, in order."""
         return [place for place, own in enumerate(self.names) if own == name]

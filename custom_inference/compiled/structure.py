@@ -21,6 +21,7 @@ from custom_inference.compiled.probes import Probe, combinations, require_entrie
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables, read
 from custom_inference.compiled.sources import Entries, ProgramSource, Source, match_entries
 from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.ranges import cover
 from ppl_models import Data, Model
 from ppl_models.core.hierarchy import typical_values
 
@@ -87,12 +88,16 @@ class Structure:
         scopes = {frozenset(group.parents) | ({group.own} if group.own is not None else set()) for group in self.groups}
         return len(self.variables) > 1 and not any(len(scope) == len(self.variables) for scope in scopes)
 
-    def bind(self, data: Data) -> Bound:
+    def bind(self, data: Data, *, prove_too: bool = True) -> Bound:
         """Read rows: the features of what was observed, and the parameters that differ between rows.
+
+        prove_too: prove the factors of rows that are given something, which may be other than in the rows before.
 
         Raises NotCompiled where a statement of these rows is not as it was in the rows that were probed.
         """
         data = data.to(dtype=torch.float64)
+        if prove_too and (data.others or self.varying):
+            prove(self, data)
         zeros = torch.zeros(len(data), len(self.variables), dtype=torch.long)
         with torch.no_grad():
             stated = read(self.model, data, self.probe.fingerprints[0], self.variables, zeros, self.probe.tabulated)
@@ -394,9 +399,13 @@ def structure_of(model: Model, data: Data) -> Structure:
     Raises NotCompiled where it has none.
     """
     known = _STRUCTURES.get(model)
+    if isinstance(known, Structure) and known.variables.layout.moving:
+        known = known if _ranges(_density_on(model, data)) == known.variables.ranges else None
     if known is None:
         try:
-            known = _derive_on_some(model, data)
+            density = _density_on(model, data)
+            variables = Variables.of(density.layout, density.plates)
+            known = derive(density.model, density.data.rows(_different_rows(density.data)), variables)
         except NotCompiled as reason:
             known = str(reason)
         _STRUCTURES[model] = known
@@ -411,17 +420,39 @@ def structure_if_known(model: Model) -> Structure | None:
     return known if isinstance(known, Structure) else None
 
 
-def _derive_on_some(model: Model, data: Data) -> Structure:
-    """Derive the structure at typical globals."""
+def _density_on(model: Model, data: Data) -> RowDensity:
+    """The density of a program whose latents are finite, with all values that they may have in these rows, at typical
+    globals."""
     data = data.to(dtype=torch.float64)
     values = {site: value.double() for site, value in typical_values(model).items()}
-    some = data.rows(torch.arange(min(len(data), _READ)))
-    density = RowDensity.of(model, values, some)
+    density = RowDensity.of(model, values, data.rows(torch.arange(min(len(data), _READ))))
     if density.layout.num_reals:
         raise NotCompiled("it has latents that are real numbers")
     if any(latent.open for latent in density.layout):
         raise NotCompiled("a latent has no largest value")
-    return derive(density.model, data, Variables.of(density.layout, density.plates))
+    if density.layout.moving:
+        density = cover(RowDensity.of(model, values, data))
+        for number in range(2):
+            other = Probe(model, data, Variables.of(density.layout, density.plates), seed=number).draw_globals()
+            if _ranges(cover(density.at(other))) != _ranges(density):
+                raise NotCompiled("which values a latent has depends on globals")
+    return density if len(density) == len(data) else replace(density, data=model.as_read(data).dense())
+
+
+def _ranges(density: RowDensity) -> list[list[list[float]]]:
+    """The values that the latents of a density may have."""
+    return Variables.of(density.layout, density.plates).ranges
+
+
+def _different_rows(data: Data) -> Tensor:
+    """Numbers of some rows that differ in what they are given, the first of each, with others."""
+    number, given = len(data), [one.reshape(len(data), -1) for one in data.others.values()]
+    rows = torch.linspace(0, number - 1, min(number, _READ)).long()
+    if given:
+        _, place = torch.unique(torch.cat([one.double() for one in given], 1), dim=0, return_inverse=True)
+        first = torch.full((int(place.max()) + 1,), number).scatter_reduce(0, place, torch.arange(number), "amin")
+        rows = torch.cat([first[:: max(1, len(first) // _READ)], rows])
+    return torch.unique(rows)
 
 
 def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> Structure:
@@ -525,15 +556,13 @@ def prove(structure: Structure, data: Data) -> None:
     Raises NotCompiled where they differ.
     """
     probe, variables = structure.probe, structure.variables
-    number = min(len(data), _PROVED)
-    rows = torch.randperm(len(data), generator=probe.generator)[:number].sort().values
-    some = data.rows(rows)
-    bound = structure.bind(some)
-    sizes = torch.tensor(variables.sizes)
-    extreme = probe.bases()
+    rows = _different_rows(data)
+    rows = rows[torch.randperm(len(rows), generator=probe.generator)[:_PROVED]]
+    some, sizes, extreme = data.rows(rows), torch.tensor(variables.sizes), probe.bases()
+    bound = structure.bind(some, prove_too=False)
     for attempt in range(4):
         params = probe.draw_globals()
-        drawn = (torch.rand(number, len(sizes), generator=probe.generator, dtype=torch.float64) * sizes).long()
+        drawn = (torch.rand(len(rows), len(sizes), generator=probe.generator, dtype=torch.float64) * sizes).long()
         if attempt < 2:
             drawn[: len(extreme)] = extreme[: len(drawn)]
         density = RowDensity(structure.model, params, some, variables.layout, variables.plates)
