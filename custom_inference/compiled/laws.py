@@ -273,15 +273,19 @@ def parameters_of(made: Any, *, tabulated: bool = False) -> tuple[type[Law], dic
     Raises ValueError where these cannot be read.
     """
     own = vars(getattr(made, "_categorical", made))
-    for kind in type(made).__mro__:
-        law, names = _KNOWN.get(kind.__name__, (None, ()))
-        if law is not None and not tabulated:
-            chosen = [next((one for one in name.split("|") if one in own), name.split("|")[0]) for name in names]
-            return law, {name: getattr(made, name) for name in chosen}
+    # A subclass that says otherwise what log p is has another law.
+    kinds = type(made).__mro__
+    last = next(place for place, kind in enumerate(kinds) if "log_prob" in vars(kind))
+    known = (_KNOWN[kind.__name__] for kind in kinds[: last + 1] if kind.__name__ in _KNOWN)
+    law, names = next(known, (None, ()))
+    if law is not None and not tabulated:
+        chosen = [next((one for one in name.split("|") if one in own), name.split("|")[0]) for name in names]
+        return law, {name: getattr(made, name) for name in chosen}
     names = [n for n in made.arg_constraints if not (n in _ALTERNATIVES and _ALTERNATIVES[n] in made.arg_constraints)]
-    swapped: dict[str, str] = {s: long for long, s in _ALTERNATIVES.items() if long in own and s not in own}
-    found = {}
-    for name in (swapped.get(name, name) for name in names):
+    swapped = {short: other for other, short in _ALTERNATIVES.items() if other in own and short not in own}
+    found: dict[str, Tensor] = {}
+    for name in names:
+        name = str(swapped.get(name, name))
         value = getattr(made, name, None)
         if not isinstance(value, Tensor | float | int):
             raise ValueError(f"{type(made).__name__} has no '{name}' to be read")

@@ -29,6 +29,8 @@ from ppl_models.core.hierarchy import typical_values
 _MOST_VALUES = 64
 #: Rows, and values of their latents, on which factors are proved to be the program; and by how much they may differ.
 _PROVED, _DIFFER = 48, 1e-7
+#: Log-probabilities below are those of what cannot be.
+_IMPOSSIBLE = -1e20
 #: Values of a row that a step of its sum takes at once, at most.
 _WIDEST = 2**16
 #: Numbers in the tables of a part of the rows, which threads take in turn.
@@ -569,8 +571,9 @@ def prove(structure: Structure, data: Data) -> None:
         with torch.no_grad():
             expected = density(variables.codes(drawn, some.x)[None])[0]
             found = bound.log_joint(structure.entries.flatten(params), drawn)
-        apart = (found - expected).abs() > _DIFFER * (1 + expected.abs())
-        apart &= (expected > -1e20) | (found > -1e20)
+        possible = expected > _IMPOSSIBLE
+        apart = possible & ~((found - expected).abs() <= _DIFFER * (1 + expected.abs()))
+        apart |= ~possible & ~(found <= _IMPOSSIBLE)
         if bool(apart.any()):
             n = int(apart.nonzero()[0])
             raise NotCompiled(
