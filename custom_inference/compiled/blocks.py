@@ -1,8 +1,9 @@
 """Blocks of alike factors: tables of log-probabilities from the globals, and expected statistics from marginals.
 
-The factors of a block have the same law, as many elements, and parents of the same sizes. The log table of a factor is a
-product of the data's features and the law's natural parameters, so that one product of matrices does for all rows, values
-and elements; and what the M step needs of the rows is the transposed product with the probabilities of the values.
+The factors of a block have the same law, as many elements, and parents of the same sizes. The log table of a factor is
+a product of the data's features and the law's natural parameters, so that one product of matrices does for all rows,
+values and elements; and what the M step needs of the rows is the transposed product with the probabilities of the
+values.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Block:
     """G factors.
 
     scopes: of each the parents, then the variable that is drawn, if it is a latent's. sizes: of these.
-    sources: of each parameter of the law, by its name. own: (S, F) features of the values that may be drawn, own_base: (S,) what else log p has of them; None of data.
+    sources: of each parameter of the law. own: (S, F) features of the values that may be drawn, own_base: (S,) what else
+    log p has of them; None of data.
     elements: of each factor of data the statement and which of its elements.
     """
 

@@ -3,8 +3,8 @@
 A factor is a table over the values of few variables, its scope, for every row or for all rows together. Variables are
 summed out one after the other, each with the factors that it is in (Dechter, *Bucket elimination*, Artificial
 Intelligence 113, 1999); the plan is made once, in the order in which tables stay smallest. Marginals of factors are the
-gradients of the log of the sum with respect to their logarithms; draws and the most probable values go through the steps
-backwards.
+gradients of the log of the sum with respect to their logarithms; draws and the most probable values go through the
+steps backwards.
 """
 
 from __future__ import annotations

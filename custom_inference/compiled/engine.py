@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.starts import Starts
 from custom_inference.compiled.steps import Steps
-from custom_inference.compiled.structure import Bound, flatten, keys_of, structure_of
+from custom_inference.compiled.structure import Bound, flatten, keys_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.threads import map_in_threads
 from ppl_models import Data, MethodError, Model

@@ -3,8 +3,8 @@ linear predictors of covariates.
 
     link(parameter) = a + sum over entries b_t g_t(entry t)
 
-is found from runs of the program in which one entry is changed at a time: which link and which g there are by changing it
-twice, b by the difference, all of it proved at values that were not looked at.
+is found from runs of the program in which one entry is changed at a time: which link and which g there are by changing
+it twice, b by the difference, all of it proved at values that were not looked at.
 """
 
 from __future__ import annotations

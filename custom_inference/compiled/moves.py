@@ -17,7 +17,8 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.structure import Bound, Structure, flatten, structure_if_known
+from custom_inference.compiled.derive import structure_if_known
+from custom_inference.compiled.structure import Bound, Structure, flatten
 from custom_inference.core.engine import Params
 from custom_inference.em.loop import Run, run_em
 from ppl_models import Model

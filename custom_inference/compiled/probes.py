@@ -1,4 +1,4 @@
-"""Runs of a program at values that tell its structure: fingerprints of globals, and latents that differ in one place."""
+"""Runs of a program at values that tell its structure: fingerprints of globals, latents that differ in one place."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What one run of a program states, element by element: laws, their parameters, values, and what is masked.
 
-A program is run on copies of rows, each copy at values of the latents of its own, so that one run tells what many values
-do.
+A program is run on copies of rows, each copy at values of the latents of its own, so that one run tells what many
+values do.
 """
 
 from __future__ import annotations

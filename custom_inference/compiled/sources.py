@@ -1,7 +1,7 @@
 """Where the parameters of elements come from: single entries of globals, sums of entries, or the program itself.
 
-Every source gives the parameters (G, C, U, P) of a block of G alike factors from a vector of all entries of all globals:
-at the C values of a factor's parents, of its U elements.
+Every source gives the parameters (G, C, U, P) of a block of G alike factors from a vector of all entries of all
+globals: at the C values of a factor's parents, of its U elements.
 """
 
 from __future__ import annotations

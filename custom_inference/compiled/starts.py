@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to
 
+from custom_inference.compiled.derive import structure_if_known
 from custom_inference.compiled.moves import find_exchangeable, is_same, move_places
 from custom_inference.compiled.probes import Probe
-from custom_inference.compiled.structure import Bound, keys_of, structure_if_known
+from custom_inference.compiled.structure import Bound, keys_of
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.distances import distant_rows, squared_distances

@@ -4,9 +4,9 @@ With the expected features S (G, C, U, F) of every block, the expected log joint
 
     Q(globals) = sum over blocks <S, natural(parameters(globals))>.
 
-Sites that play one of the parts of ``counts`` everywhere have their modes in closed form under conjugate priors; means of
-normals that are linear predictors of several sites solve one system. The other sites climb Q plus their log prior by
-L-BFGS, from where they are.
+Sites that play one of the parts of ``counts`` everywhere have their modes in closed form under conjugate priors, by a
+root under others; means of normals that are linear predictors of several sites solve one system. The other sites climb
+Q plus their log prior by L-BFGS, from where they are.
 """
 
 from __future__ import annotations

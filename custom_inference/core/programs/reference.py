@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.reading import NotCompiled
-from custom_inference.compiled.structure import structure_of
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
