@@ -28,8 +28,8 @@ class Block:
     """G factors.
 
     scopes: of each the parents, then the variable that is drawn, if it is a latent's. sizes: of these.
-    sources: of each parameter of the law. own: (S, F) features of the values that may be drawn, own_base: (S,) what else
-    log p has of them; None of data.
+    sources: of each parameter of the law. own: (S, F) features of the values that may be drawn, own_base: (S,) what
+    else log p has of them; None of data.
     elements: of each factor of data the statement and which of its elements.
     """
 
