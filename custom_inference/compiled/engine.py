@@ -79,15 +79,13 @@ class CompiledExact(Starts, ExactEngine):
         number = rows.like.new_tensor(float(len(rows)) if weights is None else float(weights.sum()))
         return EStep({**statistics, "rows": number}, {}, torch.cat([bound for bound, _ in found]))
 
-    def m_step(self, model: Model, state: Params, step: EStep, rows: Bound) -> Params:
-        keys = keys_of(rows)
+    def m_step(self, model: Model, state: Params, step: EStep, rows: Any) -> Params:
+        own: Bound = rows if isinstance(rows, Bound) else rows.first_rows  # of blocks the first, which is as all are
+        keys = keys_of(own)
         if len(step.statistics) != len(keys) + 1 or not set(keys) <= set(step.statistics):
-            laws = ", ".join(block.law.kind.__name__ for block in rows.blocks if block.is_direct)
-            raise MethodError(
-                f"rows in parts: under {laws} nothing adds up over rows; expected all rows in memory, and no batch_size"
-            )
+            raise _not_additive(own)
         counted = [step.statistics[key] for key in keys]
-        return steps_of(model, rows).advance(state, counted, float(step.statistics["rows"]), rows.parts)
+        return steps_of(model, own).advance(state, counted, float(step.statistics["rows"]), own.parts)
 
     def prior_term(self, model: Model, state: Params) -> Tensor:
         known = _STEPS.get(model)
@@ -98,6 +96,14 @@ class CompiledExact(Starts, ExactEngine):
 
     def log_evidence(self, model: Model, params: Params, rows: Bound) -> Tensor:
         return rows.log_evidence(flatten(rows, params))
+
+
+def _not_additive(rows: Bound) -> MethodError:
+    """Return the error for rows in parts under a program whose statistics do not add up over them."""
+    laws = sorted({block.law.kind.__name__ for block in rows.blocks if block.is_direct})
+    reason = f"under {', '.join(laws)} nothing adds up over rows" if laws else "what rows are given differs in each"
+    name = type(rows.structure.model).__name__
+    return MethodError(f"rows of {name} in parts: {reason}; expected all rows in memory, without batch_size")
 
 
 #: Model -> its M step on the rows that were read last.

@@ -254,8 +254,13 @@ class Bound:
 
 
 def keys_of(rows: Bound) -> list[str]:
-    """Return what the statistics of every block are called: where they do not add up over rows, after these rows."""
-    return [f"{n} of {id(rows.offset)}" if one.is_direct else str(n) for n, one in enumerate(rows.blocks)]
+    """Return what the statistics of every block are called: where they add up over parts of these rows alone, or not
+    at all, after these rows."""
+    fixed, found = len(rows.structure.blocks), list[str]()
+    for place, block in enumerate(rows.blocks):
+        own = id(rows.offset) if block.is_direct else None if place < fixed else id(rows.blocks)
+        found.append(str(place) if own is None else f"{place} of {own}")
+    return found
 
 
 def flatten(rows: Bound, values: Mapping[str, Tensor]) -> Tensor:
