@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import torch
 
 from custom_inference.checks.exact import Exact
+from custom_inference.compiled.expected import warn_of_time
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
@@ -21,6 +22,7 @@ from custom_inference.core.local_inference import Local, is_feasible
 from custom_inference.core.method import Method, refusal
 from custom_inference.core.programs.reference import best_reference, count_configurations
 from custom_inference.core.registry import EXACT_EM_UP_TO, engines_of, family_of
+from custom_inference.core.stages import Stage, Stages
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.mcmc import NUTS
@@ -192,12 +194,26 @@ def _stand_in(engine: str, settings: Mapping[str, Any], why: str) -> _Instead:
     return _Instead(with_settings(_by_engine(engine)(), dict(settings)), f"since {why}")
 
 
-def _not_compiled(model: Model, settings: Mapping[str, Any], error: NotCompiled) -> _Instead:
+@dataclass(frozen=True)
+class _NotCompiled(_Instead):
+    """The method that fits a program through its density; the stages and the status say why it is not compiled."""
+
+    def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
+        """Fit, having told how long that may take."""
+        if not isinstance(data, RowBlocks):
+            reading = {name: arguments[name] for name in ("mask", *model.other_sites) if name in arguments}
+            warn_of_time(model, model.prepare(data, **reading), self.said)
+        found = super().fit(model, data, **arguments)
+        found.stages = Stages((Stage(self.said, 0.0), *found.stages))
+        return found
+
+
+def _not_compiled(model: Model, settings: Mapping[str, Any], error: NotCompiled) -> _NotCompiled:
     """What fits a program that is not compiled. Raises the error where that lacks the settings that were asked for."""
     other = _by_density(model)
     if not set(settings) <= set(_settings_of(other)):
         raise error
-    return _Instead(with_settings(other, dict(settings)), str(error))
+    return _NotCompiled(with_settings(other, dict(settings)), str(error))
 
 
 def _in_less_memory(model: Model, settings: Mapping[str, Any], error: CapacityError) -> _Instead:

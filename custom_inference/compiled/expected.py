@@ -1,0 +1,47 @@
+"""How long a fit takes that sums over all values of the latents together, told before it starts."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.enumerate import enumerate_table
+from ppl_models import Data, Model
+from ppl_models.core.errors import warn_caller
+from ppl_models.core.hierarchy import typical_values
+
+#: Rows that one evaluation is timed on, evaluations of a fit with its starts, and the times of an evaluation that one
+#: with its gradient takes.
+_ROWS, _EVALUATIONS, _GRADIENT = 16, 400, 3.0
+#: Seconds of a fit above which they are told.
+_LONG = 20.0
+
+
+def expect_seconds(model: Model, data: Data) -> float:
+    """Estimate the seconds of a fit of a program that is not compiled, by one evaluation on some of the rows.
+
+    Raises CapacityError where the values of the latents are too many for a sum.
+    """
+    values = {site: value.to(data.x) for site, value in typical_values(model).items()}
+    some = data.rows(torch.arange(min(_ROWS, len(data))))
+    density = RowDensity.of(model, values, some)
+    if density.layout.num_reals:
+        return 0.0  # integrals are another method's
+    begin = time.perf_counter()
+    with torch.no_grad():
+        enumerate_table(density)
+    return (time.perf_counter() - begin) * len(data) / len(some) * _EVALUATIONS * _GRADIENT
+
+
+def warn_of_time(model: Model, data: Data, reason: str) -> None:
+    """Warn of a fit that will take long, with the reason why."""
+    seconds = expect_seconds(model, data)
+    if seconds > _LONG:
+        told = f"{seconds:.0f} seconds" if seconds < 600 else f"{seconds / 60:.0f} minutes"
+        warn_caller(
+            f"{reason}; all values of its latents together are summed over instead, which takes about {told} for "
+            f"{len(data)} rows. Fewer rows or values are faster, and so are statements of torch's or Pyro's "
+            "distributions whose parameters are looked up by the latents"
+        )
