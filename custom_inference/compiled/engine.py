@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +11,7 @@ from torch import Tensor
 from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.starts import Starts
-from custom_inference.compiled.steps import Steps
+from custom_inference.compiled.steps import steps_if_known, steps_of
 from custom_inference.compiled.structure import Bound, flatten, keys_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.threads import map_in_threads
@@ -88,8 +87,12 @@ class CompiledExact(Starts, ExactEngine):
         return steps_of(model, own).advance(state, counted, float(step.statistics["rows"]), own.parts)
 
     def prior_term(self, model: Model, state: Params) -> Tensor:
-        known = _STEPS.get(model)
+        known = steps_if_known(model)
         return model.log_prior(state) if known is None else known.log_prior(state)
+
+    def suggest_tolerance(self, model: Model, num_rows: int) -> float:
+        """Return a tenth of the usual one: iterations are cheap, and what is reported is the maximum."""
+        return 1e-6
 
     def posterior(self, model: Model, state: Params, rows: Bound, step: EStep | None = None) -> Any:
         return FactorPosterior.of(rows, flatten(rows, state))
@@ -104,15 +107,3 @@ def _not_additive(rows: Bound) -> MethodError:
     reason = f"under {', '.join(laws)} nothing adds up over rows" if laws else "what rows are given differs in each"
     name = type(rows.structure.model).__name__
     return MethodError(f"rows of {name} in parts: {reason}; expected all rows in memory, without batch_size")
-
-
-#: Model -> its M step on the rows that were read last.
-_STEPS: weakref.WeakKeyDictionary[Model, Steps] = weakref.WeakKeyDictionary()
-
-
-def steps_of(model: Model, rows: Bound) -> Steps:
-    """Return the M step of a program on rows, found once."""
-    if model not in rows.steps:
-        rows.steps[model] = Steps.of(model, rows.structure.entries, rows.blocks)
-    _STEPS[model] = rows.steps[model]
-    return _STEPS[model]

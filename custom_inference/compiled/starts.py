@@ -13,9 +13,10 @@ from torch.distributions import biject_to
 from custom_inference.compiled.derive import structure_if_known
 from custom_inference.compiled.moves import find_exchangeable, is_same, move_places
 from custom_inference.compiled.probes import Probe
+from custom_inference.compiled.steps import steps_if_known
 from custom_inference.compiled.structure import Bound, keys_of
 from custom_inference.core.engine import EStep, Params
-from custom_inference.core.proposals import Proposals
+from custom_inference.core.proposals import MOST_RANDOM, Proposals
 from custom_inference.families.common.distances import distant_rows, squared_distances
 from ppl_models import Model
 
@@ -27,6 +28,8 @@ _OWN, _TEMPERED, _EXPONENT = 0.5, 8, 0.2
 _RACED, _LAP = 4, 6
 #: Rows that starts are raced on, and of programs whose rows have many latents each.
 _ROWS, _DEEP_ROWS = 2000, 400
+#: Random starts beside the races go through about so many rows in all.
+_RANDOM_ROWS = 1000
 #: A start stands still where it gains less than this a row.
 _STILL = 1e-4
 
@@ -74,8 +77,9 @@ class Starts(Proposals):
         return value, state
 
     def random_starts(self, model: Model, num_rows: int) -> int:
-        """Return none: races have random ones among them."""
-        return 0
+        """Return many where rows are few and M steps are cheap: optima are many there. Races have others among them."""
+        known = steps_if_known(model)
+        return 0 if known is None or known.climbing else min(MOST_RANDOM, _RANDOM_ROWS // num_rows)
 
     def _tempered(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
         """Start at the means of the columns, with a few iterations in which the likelihood is tempered."""
@@ -119,7 +123,12 @@ class Starts(Proposals):
         own = some.gather(_one_hot(some, chosen))
         mean = self._uniform(rows)
         scale = len(rows) / number
-        mixed = [scale * _OWN * one + (1 - _OWN) * other for one, other in zip(own, mean, strict=True)]
+        mixed = [(1 - _OWN) * one for one in mean]
+        for place, block in enumerate(rows.blocks):
+            if block.is_direct:  # whose probabilities are kept by row
+                mixed[place][:, index] += scale * _OWN * own[place]
+            else:
+                mixed[place] += scale * _OWN * own[place]
         state = self._typical(model, rows, generator)
         return _perturb(
             model, self.engine.m_step(model, state, self._step_at(rows, mixed, float(len(rows))), rows), generator, 0.1

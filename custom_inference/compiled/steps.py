@@ -11,6 +11,7 @@ Q plus their log prior by L-BFGS, from where they are.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -23,6 +24,7 @@ from torch.distributions import biject_to, constraints
 from custom_inference.compiled.blocks import Block, Part
 from custom_inference.compiled.counts import COUNTED, Predictors, count, parts_in, say
 from custom_inference.compiled.sources import Entries
+from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.core.optimize.newton import decreasing_root
 from custom_inference.families.conjugate.dirichlet import Dirichlet
@@ -277,3 +279,20 @@ class Steps:
 def _split(block: Block, parameters: Tensor) -> tuple[Tensor, ...]:
     """The parameters (G, C, U, P) by their names."""
     return parameters.split([max(size, 1) for size in block.law.sizes], -1)
+
+
+#: Model -> its M step on the rows that were read last.
+_STEPS: weakref.WeakKeyDictionary[Model, Steps] = weakref.WeakKeyDictionary()
+
+
+def steps_of(model: Model, rows: Bound) -> Steps:
+    """Return the M step of a program on rows, found once."""
+    if model not in rows.steps:
+        rows.steps[model] = Steps.of(model, rows.structure.entries, rows.blocks)
+    _STEPS[model] = rows.steps[model]
+    return _STEPS[model]
+
+
+def steps_if_known(model: Model) -> Steps | None:
+    """Return the M step of a program on the rows that were read last."""
+    return _STEPS.get(model)
