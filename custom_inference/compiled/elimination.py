@@ -18,6 +18,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from ppl_models.core.likelihood import softmax_and_log_sum
+
 #: How variables are taken out: by the logarithm of a sum of exponentials, or by the largest term.
 Reduction = Literal["sum", "max"]
 
@@ -163,8 +165,7 @@ class Plan:
         step = self.steps[0]
         joint = self.join(step, [tables[one] for one in step.inputs])
         flat = joint.reshape(len(joint), -1)
-        log_sum = flat.logsumexp(-1)
-        share = torch.exp(flat - log_sum.unsqueeze(-1))
+        share, log_sum = softmax_and_log_sum(flat)
         if weights is not None:
             share = share * (weights if len(share) > 1 else weights.sum()).reshape(-1, 1)
         share = share.reshape(joint.shape)

@@ -100,7 +100,7 @@ class Starts(Proposals):
         sizes = [one.size for one in find_exchangeable(rows.structure)]
         if not sizes or len(rows) < 3:
             return params
-        patience, some = (-(-max(sizes) // 2) if agreed else 2 * max(sizes)), self.search_size(model, len(rows))[1]
+        patience, some = (-(-max(sizes) // 2) if agreed else 3 * max(sizes)), self.search_size(model, len(rows))[1]
         if len(rows) < 2 * some:
             return move_places(self.engine, model, rows, params, patience, generator)
         part = rows.select(torch.randperm(len(rows), generator=generator)[:some])

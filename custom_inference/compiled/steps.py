@@ -119,20 +119,26 @@ class Steps:
 
     def log_prior(self, state: Mapping[str, Tensor]) -> Tensor:
         """Return the log density of the priors, in the basis in which modes are taken."""
-        own = [
-            site for site, role in self.roles.items() if role in ("proportion", "chance", "rate") and self._closed(site)
-        ]
-        total = self.model.log_prior(dict(state), [site for site in self.model.unknown_sites if site not in own])
+        own, others = self._priced
+        total = self.model.log_prior(dict(state), others) if others else next(iter(state.values())).new_zeros(())
         for site in own:
             role, value = self.roles[site], state[site]
-            if role == "proportion" and not isinstance(self.model.priors[site], Flat):
+            if role == "proportion":
                 total = total + Dirichlet.of(self.model, site, value).log_density(value).sum()
             elif role == "chance":
                 both = torch.stack([value, 1 - value], -1)
                 total = total + self._beta(site, value).log_density(both).sum()
-            elif role == "rate":
+            else:
                 total = total + Gamma.of(self.model, site, value).log_density(value).expand_as(value).sum()
         return total
+
+    @cached_property
+    def _priced(self) -> tuple[list[str], list[str]]:
+        """The sites whose priors are no constants: those of closed forms with a basis of their own, and the others."""
+        found = [site for site in self.model.unknown_sites if not is_flat(self.model.priors[site])]
+        based = self.sites_in("proportion", "chance", "rate")
+        own = [site for site in found if site in based and self._closed(site)]
+        return own, [site for site in found if site not in own]
 
     def _closed(self, site: str) -> bool:
         """Whether the prior of a site has closed forms for the part that it plays."""
