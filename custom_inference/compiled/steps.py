@@ -121,23 +121,24 @@ class Steps:
         """Return the log density of the priors, in the basis in which modes are taken."""
         own, others = self._priced
         total = self.model.log_prior(dict(state), others) if others else next(iter(state.values())).new_zeros(())
-        for site in own:
-            role, value = self.roles[site], state[site]
-            if role == "proportion":
-                total = total + Dirichlet.of(self.model, site, value).log_density(value).sum()
-            elif role == "chance":
-                both = torch.stack([value, 1 - value], -1)
-                total = total + self._beta(site, value).log_density(both).sum()
-            else:
-                total = total + Gamma.of(self.model, site, value).log_density(value).expand_as(value).sum()
-        return total
+        return sum((self._log_density(site, state[site]) for site in own), total)
+
+    def _log_density(self, site: str, value: Tensor) -> Tensor:
+        """Return the log density of a Dirichlet, Beta or Gamma prior in the basis of its mode."""
+        prior = self.model.priors[site]
+        if isinstance(prior, distributions.Dirichlet):
+            return Dirichlet.of(self.model, site, value).log_density(value).sum()
+        if isinstance(prior, distributions.Beta):
+            return self._beta(site, value).log_density(torch.stack([value, 1 - value], -1)).sum()
+        return Gamma.of(self.model, site, value).log_density(value).expand_as(value).sum()
 
     @cached_property
     def _priced(self) -> tuple[list[str], list[str]]:
-        """The sites whose priors are no constants: those of closed forms with a basis of their own, and the others."""
+        """The sites whose priors are no constants: those that have a basis of their own, and the others."""
         found = [site for site in self.model.unknown_sites if not is_flat(self.model.priors[site])]
-        based = self.sites_in("proportion", "chance", "rate")
-        own = [site for site in found if site in based and self._closed(site)]
+        based = (*self.sites_in("proportion", "chance", "rate"), *self.climbing)
+        families = (distributions.Dirichlet, distributions.Beta, distributions.Gamma, distributions.Exponential)
+        own = [site for site in found if site in based and isinstance(self.model.priors[site], families)]
         return own, [site for site in found if site not in own]
 
     def _closed(self, site: str) -> bool:
@@ -267,13 +268,15 @@ class Steps:
         maps: dict[str, Any] = {s: biject_to(self.model.prior(s, values=fixed).support) for s in self.climbing}
         start = {site: maps[site].inv(fixed[site]).nan_to_num(0.0, 20.0, -20.0) for site in self.climbing}
         beside = [s for s in self.model.unknown_sites if set(arguments_of(self.model.priors[s])) & set(self.climbing)]
+        own, others = ([s for s in part if s in (*self.climbing, *beside)] for part in self._priced)
 
         def objective(free: dict[str, Tensor]) -> Tensor:
             values = {**fixed, **{site: maps[site](value) for site, value in free.items()}}
             flat = self.entries.flatten(values)
             terms = [block.expect(flat, counted, part) for block, counted, part in involved]
             try:
-                prior = self.model.log_prior(values, (*self.climbing, *beside))
+                prior = self.model.log_prior(values, others) if others else flat.new_zeros(())
+                prior = sum((self._log_density(site, values[site]) for site in own), prior)
             except ValueError:  # a line search that goes where no prior is defined
                 return flat.new_tensor(torch.inf)
             return sum(terms, prior) / max(rows, 1.0)
