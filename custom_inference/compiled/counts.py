@@ -31,7 +31,7 @@ from custom_inference.compiled.laws import (
     ZeroInflatedPoissonLaw,
     clamped,
 )
-from custom_inference.compiled.linear import LinearSource
+from custom_inference.compiled.linear import DesignSource, LinearSource
 from custom_inference.compiled.sources import Entries, EntrySource, Source
 from ppl_models import Model
 
@@ -122,6 +122,8 @@ def count(source: Source, said: Said, parameters: Tensor, flat: Tensor, total: d
     """Add what is said of parameters (G, C, U, P) to the totals of the entries that they are made of."""
     if isinstance(source, EntrySource):
         _count_entries(source, said, total)
+    elif isinstance(source, DesignSource):
+        _count_by_design(source, said, parameters, flat, total)
     elif isinstance(source, LinearSource):
         _count_causes(source, said, parameters.reshape(-1), flat, total)
 
@@ -176,21 +178,37 @@ def _count_causes(source: LinearSource, said: Said, parameters: Tensor, flat: Te
         return
     if kind != "chance":
         return
-    p = clamped(parameters)[source.place]
-    turned = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
-    if "log1m" in source.scales:
-        turned[source.scales["log1m"]] = True
-    failing = turned[source.entry]  # whether 1 - v is the factor
-    if source.link == "log1m":  # the product is that of failures
-        factor = torch.where(failing, 1 - value, value)
-        broken = first * ((1 - factor) / p).clamp(max=1.0)
-        kept = first + second - broken
-    else:
-        factor = torch.where(failing, 1 - value, value)
-        broken = second * ((1 - factor) / (1 - p)).clamp(max=1.0)
-        kept = first + second - broken
+    p, failing = clamped(parameters)[source.place], source.failing(flat)[source.entry]
+    factor = torch.where(failing, 1 - value, value)
+    # Of link log1m the product is that of failures: what is counted first came about as some cause did not fail.
+    broken = first * ((1 - factor) / p) if source.link == "log1m" else second * ((1 - factor) / (1 - p))
+    kept = first + second - broken
     add("on", torch.where(failing, broken, kept))
     add("off", torch.where(failing, kept, broken))
+
+
+def _count_by_design(
+    source: DesignSource, said: Said, parameters: Tensor, flat: Tensor, total: dict[str, Tensor]
+) -> None:
+    """The same by products of matrices."""
+    kind, values = said
+    first, second = (one.reshape(source.shape[1:3]) for one in values[:2])
+    p, value, design = parameters.reshape(source.shape[1:3]), flat[source.own], source.design
+
+    def add(name: str, own: Tensor) -> None:
+        if name in total:
+            total[name].index_add_(0, source.own.reshape(-1), own.to(total[name]).reshape(-1))
+
+    if kind == "rate":
+        add("events", (design.T @ (first / p)) * value)
+        add("exposure", design.T @ second)
+    elif kind == "chance":
+        p, failing = clamped(p), source.failing(flat)[source.own]
+        factor = torch.where(failing, 1 - value, value)
+        broken = design.T @ (first / p if source.link == "log1m" else second / (1 - p)) * (1 - factor)
+        kept = design.T @ (first + second) - broken
+        add("on", torch.where(failing, broken, kept))
+        add("off", torch.where(failing, kept, broken))
 
 
 @dataclass(frozen=True)

@@ -78,11 +78,63 @@ class LinearSource:
                 found = found.index_copy(0, index, SCALES[name][0](flat[index]))
         return found
 
+    def failing(self, flat: Tensor) -> Tensor:
+        """Tell of all entries whether 1 - v is their factor in a product."""
+        found = torch.zeros(len(flat), dtype=torch.bool, device=flat.device)
+        if "log1m" in self.scales:
+            found[self.scales["log1m"]] = True
+        return found
+
     def to(self, like: Tensor) -> LinearSource:
         device = like.device
         scales = {name: index.to(device) for name, index in self.scales.items()}
         moved = {"place": self.place.to(device), "entry": self.entry.to(device), "scales": scales}
         return replace(self, shift=self.shift.to(like), slope=self.slope.to(like), **moved)
+
+
+@dataclass(frozen=True)
+class DesignSource(LinearSource):
+    """The same where the parameters of every element are sums of its own entries by one design, as those of a noisy OR
+    are by the codes of its causes: products of matrices do in place of sparse sums.
+
+    design: (C, T) slopes at every value of the parents. own: (T, U) the entries of every element.
+    """
+
+    design: Tensor = field(default_factory=lambda: torch.empty(0))
+    own: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    def parameters(self, flat: Tensor) -> Tensor:
+        total = self.shift.reshape(self.shape[1:3]) + self.design @ self.scaled(flat)[self.own]
+        return SCALES[self.link][1](total.reshape(self.shape))
+
+    def to(self, like: Tensor) -> DesignSource:
+        moved = LinearSource.to(self, like)
+        assert isinstance(moved, DesignSource)
+        return replace(moved, design=self.design.to(like), own=self.own.to(like.device))
+
+
+def by_design(source: LinearSource) -> LinearSource:
+    """Return the source by a design, where there is one."""
+    _, rows, elements, width = source.shape
+    if width > 1 or not len(source.entry):
+        return source
+    element, row = source.place % elements, source.place // elements
+    # The entries of every element, in order; as many of each.
+    pairs, where = torch.unique(torch.stack([element, source.entry], 1), dim=0, return_inverse=True)
+    many = torch.bincount(pairs[:, 0], minlength=elements)
+    number = int(many[0])
+    if not bool((many == number).all()) or number == 0:
+        return source
+    own = pairs[:, 1].reshape(elements, number).T
+    table = torch.zeros(rows, len(pairs), dtype=source.slope.dtype)
+    table[row, where] = source.slope
+    table = table.reshape(rows, elements, number)
+    if not bool((table == table[:, :1]).all()):
+        return source
+    values = {
+        one: getattr(source, one) for one in ("shape", "link", "shift", "place", "entry", "slope", "scales", "sites")
+    }
+    return DesignSource(**values, design=table[:, 0].contiguous(), own=own.contiguous())
 
 
 def find_linear(
@@ -116,7 +168,7 @@ def find_linear(
     sources: list[LinearSource | None] = [
         next((trial.build(base, other, site_of) for trial in own if trial.alive), None) for own in trials
     ]
-    return _proved(sources, evaluate, flats[1:])
+    return [one and by_design(one) for one in _proved(sources, evaluate, flats[1:])]
 
 
 def _trials(name: str, shape: tuple[int, ...], before: Tensor) -> list[_Trial]:
