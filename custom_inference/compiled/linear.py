@@ -9,6 +9,7 @@ it twice, b by the difference, all of it proved at values that were not looked a
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -146,104 +147,131 @@ def find_linear(
     evaluate: entries -> the parameters, each of a shape of its own. names: what each is called. flats: values of all
     entries, three at least. supports: of the sites that change. spent: for how many seconds this has gone on.
     """
-    base, other, third = flats[:3]
-    before = evaluate(base)
-    trials = [_trials(name, tuple(one.shape), one) for name, one in zip(names, before, strict=True)]
-    for site, part in entries.slices.items():
-        for entry in range(part.start, part.stop) if site in supports else ():
-            alive = [trial for own in trials for trial in own if trial.alive]
-            if not alive or spent() > SECONDS:
-                return [None] * len(names)
-            moved = evaluate(_with(base, entry, other[entry]))
-            again: list[Tensor] | None = None
-            for number, own in enumerate(trials):
-                for trial in own:
-                    if not trial.change(entry, moved[number]) or site in trial.scales:
-                        continue
-                    again = again or evaluate(_with(base, entry, third[entry]))
-                    trial.choose_scale(
-                        site, again[number], [flat[entry] for flat in (base, other, third)], supports[site]
-                    )
-    site_of = {n: site for site, part in entries.slices.items() for n in range(part.start, part.stop)}
-    sources: list[LinearSource | None] = [
-        next((trial.build(base, other, site_of) for trial in own if trial.alive), None) for own in trials
-    ]
+    changes = _Changes(evaluate, flats[:3], spent)
+    sources: list[LinearSource | None] = []
+    for number, name in enumerate(names):
+        shape, found = tuple(changes.before[number].shape), None
+        links = ("ratio" if name == "probs" else "difference",) if shape[-1] > 1 else _OF_PARAMETERS.get(name, _OTHERS)
+        for link in links:
+            found = found or _Form(number, link, shape, changes).find(entries, supports)
+        sources.append(found)
     return [one and by_design(one) for one in _proved(sources, evaluate, flats[1:])]
 
 
-def _trials(name: str, shape: tuple[int, ...], before: Tensor) -> list[_Trial]:
-    """The scales that a parameter may be linear on."""
-    links = ("ratio" if name == "probs" else "difference",) if shape[-1] > 1 else _OF_PARAMETERS.get(name, _OTHERS)
-    found = [_Trial(link, shape, SCALES[link][0](before).reshape(-1)) for link in links]
-    return [one for one in found if bool(one.before.isfinite().all())]
+class _Changes:
+    """What becomes of the parameters when some entries have other values, each run once."""
 
+    def __init__(self, evaluate: Callable[[Tensor], list[Tensor]], flats: Sequence[Tensor], spent: Callable[[], float]):
+        self.evaluate, self.flats, self.spent = evaluate, flats, spent
+        self.before = evaluate(flats[0])
+        self._known: dict[tuple[int, ...], tuple[list[Tensor], list[Tensor]]] = {}
 
-def _with(flat: Tensor, entry: int, value: Tensor) -> Tensor:
-    found = flat.clone()
-    found[entry] = value
-    return found
+    def at(self, chosen: Tensor) -> tuple[list[Tensor], list[Tensor]] | None:
+        """Return all parameters at the second and the third values of the chosen entries; None after too long."""
+        key = tuple(chosen.tolist())
+        if key not in self._known:
+            if self.spent() > SECONDS:
+                return None
+            moved = []
+            for other in self.flats[1:]:
+                flat = self.flats[0].clone()
+                flat[chosen] = other[chosen]
+                moved.append(self.evaluate(flat))
+            self._known[key] = moved[0], moved[1]
+        return self._known[key]
 
 
 @dataclass
-class _Trial:
-    """A parameter on a scale, of which a linear form is looked for.
+class _Form:
+    """The linear form of a parameter on a scale, which is looked for.
 
-    before: (M,) its values. scales: site -> the scale on which its entries count. changes: entry, which values it
-    changes, and how they are then.
+    places, found, slopes: which values are changed by which entries, and the slopes on their scale.
     """
 
+    number: int
     link: str
     shape: tuple[int, ...]
-    before: Tensor
-    scales: dict[str, str] = field(default_factory=dict)
-    changes: list[tuple[int, Tensor, Tensor]] = field(default_factory=list)
-    alive: bool = True
+    changes: _Changes
+    places: list[Tensor] = field(default_factory=list)
+    found: list[Tensor] = field(default_factory=list)
+    slopes: list[Tensor] = field(default_factory=list)
+    scales: dict[str, Tensor] = field(default_factory=dict)
 
-    def change(self, entry: int, moved: Tensor) -> bool:
-        """Take in what another value of an entry changes; tell whether it is anything."""
-        if not self.alive:
-            return False
-        own = SCALES[self.link][0](moved).reshape(-1)
-        where = torch.nonzero(~alike(own, self.before))[:, 0]
-        if len(where):
-            self.changes.append((entry, where, own[where]))
-            self.alive = bool(own[where].isfinite().all())
-        return bool(len(where)) and self.alive
+    def find(self, entries: Entries, supports: dict[str, Any]) -> LinearSource | None:
+        """Return the source, or None where the parameter is not linear on this scale."""
+        before = self._linked(self.changes.before)
+        if not bool(before.isfinite().all()):
+            return None
+        sites = []
+        for site, part in entries.slices.items():
+            if site in supports:
+                known = len(self.places)
+                if not self._take(before, part, entries.shapes[site], supports[site]):
+                    return None
+                sites += [site] * (len(self.places) > known)
+        if not self.places:
+            return None
+        place, entry, slope = torch.cat(self.places), torch.cat(self.found), torch.cat(self.slopes)
+        scaled = torch.zeros_like(self.changes.flats[0])
+        for name, index in self.scales.items():
+            scaled[index] = SCALES[name][0](self.changes.flats[0][index])
+        shift = before.index_add(0, place, -slope * scaled[entry])
+        shift = torch.where(shift.abs() < 1e5 * SAME * (1e-3 + before.abs()), torch.zeros_like(shift), shift)
+        return LinearSource(self.shape, self.link, shift, place, entry, slope, self.scales, frozenset(sites))
 
-    def choose_scale(self, site: str, again: Tensor, entry: list[Tensor], support: Any) -> None:
-        """Find the scale on which the last entry counts linearly, by a third value of it; of none this is no form."""
-        _, where, moved = self.changes[-1]
-        values = self.before[where], moved, SCALES[self.link][0](again).reshape(-1)[where]
-        ratio = (values[1] - values[0]) / (values[2] - values[0])
-        for name in _OF_ENTRIES.get(support, ("identity",)):
-            own = [SCALES[name][0](one) for one in entry]
-            wanted = (own[1] - own[0]) / (own[2] - own[0])
-            if bool(((ratio - wanted).abs() <= 1e4 * SAME * (1 + wanted.abs())).all()):
-                self.scales[site] = name
-                return
-        self.alive = False
+    def _linked(self, values: list[Tensor]) -> Tensor:
+        return SCALES[self.link][0](values[self.number]).reshape(-1)
 
-    def build(self, base: Tensor, other: Tensor, site_of: dict[int, str]) -> LinearSource:
-        """Return the source of what was found."""
-        places, entry, slopes, shift = [], [], [], self.before.clone()
-        by_scale: dict[str, list[int]] = {}
-        for number, where, moved in self.changes:
-            scale = self.scales[site_of[number]]
-            first, last = (SCALES[scale][0](flat[number]) for flat in (base, other))
-            slope = (moved - self.before[where]) / (last - first)
-            whole = slope.round()
-            slope = torch.where((slope - whole).abs() < 1e4 * SAME, whole, slope)
-            places.append(where)
-            entry.append(torch.full_like(where, number))
-            slopes.append(slope)
-            shift[where] -= slope * first
-            by_scale.setdefault(scale, []).append(number)
-        shift = torch.where(shift.abs() < 1e5 * SAME * (1e-3 + self.before.abs()), torch.zeros_like(shift), shift)
-        return LinearSource(
-            self.shape, self.link, shift, torch.cat(places), torch.cat(entry), torch.cat(slopes),
-            {name: torch.tensor(own) for name, own in by_scale.items()},
-            frozenset(site_of[number] for number, _, _ in self.changes),
-        )  # fmt: skip
+    def _take(self, before: Tensor, part: slice, shape: tuple[int, ...], support: Any) -> bool:
+        """Find what the entries of a site do: all of them changed at once where each value has its own among them,
+        else those with the same place along an axis, else one by one."""
+        place = torch.arange(part.start, part.stop).reshape(shape)
+        groups = [[place.reshape(-1)]]
+        groups += [list(place.movedim(axis, 0).reshape(size, -1)) for axis, size in enumerate(shape) if size > 1]
+        groups += [list(place.reshape(-1, 1))] if len(shape) > 1 else []
+        for scale in _OF_ENTRIES.get(support, ("identity",)):
+            for group in groups:
+                found = list(itertools.takewhile(bool, (self._match(before, chosen, scale) for chosen in group)))
+                if len(found) == len(group):
+                    self._keep([one for one in found if one is not None and len(one[0])], scale)
+                    return True
+        return False
+
+    def _keep(self, found: list[tuple[Tensor, Tensor, Tensor]], scale: str) -> None:
+        for where, entry, slope in found:
+            self.places.append(where)
+            self.found.append(entry)
+            self.slopes.append(slope)
+        if found:
+            known = self.scales.get(scale, torch.zeros(0, dtype=torch.long))
+            self.scales[scale] = torch.unique(torch.cat([known, *(entry for _, entry, _ in found)]))
+
+    def _match(self, before: Tensor, chosen: Tensor, scale: str) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Find which values chosen entries change, which of these each is changed by, and the slopes; None where a
+        value is not changed by one of them alone, linearly on a scale."""
+        moved = self.changes.at(chosen)
+        if moved is None:
+            return None
+        first, second = (self._linked(one) for one in moved)
+        where = torch.nonzero(~alike(first, before) | ~alike(second, before))[:, 0]
+        if not len(where):
+            return where, where, before[where]
+        own = [SCALES[scale][0](flat[chosen]) for flat in self.changes.flats]
+        wanted = (first - before)[where] / (second - before)[where]
+        if not bool(wanted.isfinite().all()):
+            return None
+        ratio, order = ((own[1] - own[0]) / (own[2] - own[0])).sort()
+        near = torch.searchsorted(ratio, wanted.contiguous())
+        sides = torch.stack([(near - 1).clamp(min=0), near.clamp(max=len(ratio) - 1)])
+        apart = (ratio[sides] - wanted).abs()
+        best = torch.where(apart[0] <= apart[1], sides[0], sides[1])
+        if not bool((apart.amin(0) <= 1e4 * SAME * (1 + wanted.abs())).all()):
+            return None
+        entry = order[best]
+        slope = (first - before)[where] / (own[1] - own[0])[entry]
+        whole = slope.round()
+        slope = torch.where((slope - whole).abs() < 1e4 * SAME, whole, slope)
+        return where, chosen[entry], slope
 
 
 def _proved(
