@@ -27,6 +27,8 @@ from ppl_models import Model
 _SETTLE, _DEEP, _LONGER = 12, 25, 50
 #: What a row may lose at most, in nats, after the first of these; where rows have many latents.
 _NEARLY, _DEEP_NEARLY = 2e-3, 2e-2
+#: What a row must gain for a move to count: less is that EM was not at its end.
+_GAINED = 1e-4
 #: How far the halves of a place are moved apart, on logarithmic scales.
 _APART = 0.5
 #: Rows, permutations, and the relative difference on which an axis is told to be exchangeable.
@@ -133,7 +135,7 @@ def move_places(
         run = _continue(engine, model, rows, moved, settle)
         if run.objective > best.objective - nearly * len(rows):
             run = _continue(engine, model, rows, run.state, _LONGER)
-        gained = run.objective > best.objective + 1e-6 * abs(best.objective)
+        gained = run.objective > best.objective + max(1e-6 * abs(best.objective), _GAINED * len(rows))
         best, failures = (run, 0) if gained else (best, failures + 1)
     return best.state
 

@@ -23,6 +23,7 @@ from torch.distributions import biject_to, constraints
 
 from custom_inference.compiled.blocks import Block, Part
 from custom_inference.compiled.counts import COUNTED, Predictors, count, parts_in, say
+from custom_inference.compiled.newton import Newton
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise
@@ -258,31 +259,47 @@ class Steps:
         self, state: dict[str, Tensor], statistics: Sequence[Tensor], rows: float, parts: Sequence[Part | None]
     ) -> dict[str, Tensor]:
         """Climb Q plus the log prior in the sites without closed forms, on unconstrained scales."""
+        unknown = self.model.unknown_sites
+        beside = [s for s in unknown if set(arguments_of(self.model.priors[s])) & set(self.climbing)]
+        own, others = ([s for s in part if s in (*self.climbing, *beside)] for part in self._priced)
+
+        def log_prior(values: dict[str, Tensor]) -> Tensor:
+            like = next(iter(values.values()))
+            total = self.model.log_prior(values, others) if others else like.new_zeros(())
+            return sum((self._log_density(site, values[site]) for site in own), total)
+
+        if self._newton is not None:
+            wide = [counted.double() for counted in statistics]
+            return self._newton.climb(self.entries, self.blocks, wide, state, log_prior)
         fixed = {site: value.double() for site, value in state.items()}
-        wide = next(iter(fixed.values())).new_zeros(0)
+        like = next(iter(fixed.values())).new_zeros(0)
         involved = [
-            (block.to(wide), counted.double(), part if part is None or not block.is_direct else part.to(wide))
+            (block.to(like), counted.double(), part if part is None or not block.is_direct else part.to(like))
             for block, counted, part in zip(self.blocks, statistics, parts, strict=True)
             if block.sites & set(self.climbing)
         ]
         maps: dict[str, Any] = {s: biject_to(self.model.prior(s, values=fixed).support) for s in self.climbing}
         start = {site: maps[site].inv(fixed[site]).nan_to_num(0.0, 20.0, -20.0) for site in self.climbing}
-        beside = [s for s in self.model.unknown_sites if set(arguments_of(self.model.priors[s])) & set(self.climbing)]
-        own, others = ([s for s in part if s in (*self.climbing, *beside)] for part in self._priced)
 
         def objective(free: dict[str, Tensor]) -> Tensor:
             values = {**fixed, **{site: maps[site](value) for site, value in free.items()}}
             flat = self.entries.flatten(values)
             terms = [block.expect(flat, counted, part) for block, counted, part in involved]
             try:
-                prior = self.model.log_prior(values, others) if others else flat.new_zeros(())
-                prior = sum((self._log_density(site, values[site]) for site in own), prior)
+                prior = log_prior(values)
             except ValueError:  # a line search that goes where no prior is defined
                 return flat.new_tensor(torch.inf)
             return sum(terms, prior) / max(rows, 1.0)
 
         found, _ = maximise(objective, start, _ITERATIONS)
         return {**state, **{site: maps[site](value).to(state[site]) for site, value in found.items()}}
+
+    @cached_property
+    def _newton(self) -> Newton | None:
+        """Newton steps for what is climbed, where all of it are linear predictors."""
+        wide = next(iter(self.model.shapes), None)
+        blocks = [block.to(torch.zeros(0, dtype=torch.float64)) for block in self.blocks]
+        return None if wide is None else Newton.of(self.model, self.entries, blocks, self.climbing)
 
 
 def _split(block: Block, parameters: Tensor) -> tuple[Tensor, ...]:
