@@ -57,8 +57,10 @@ def _by_structure(model: Model) -> EM | SVI:
 
 
 def is_compilable(model: Model) -> bool:
-    """Whether a program without engines may have a compiled one: rows with finite latents alone."""
-    return is_own_of_rows(model) and not model.has_continuous_locals
+    """Whether a program without engines may have a compiled one that is the default: rows with finite latents alone,
+    and priors that do not depend on each other (whose log joint may have no maximum, which climbing its gradient
+    tells)."""
+    return is_own_of_rows(model) and not model.has_continuous_locals and not model.hyper_sites
 
 
 def _by_density(model: Model) -> SVI:

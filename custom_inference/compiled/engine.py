@@ -10,12 +10,17 @@ from torch import Tensor
 
 from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.posterior import FactorPosterior
+from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.starts import Starts
 from custom_inference.compiled.steps import steps_if_known, steps_of
 from custom_inference.compiled.structure import Bound, flatten, keys_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.threads import map_in_threads
 from ppl_models import Data, MethodError, Model
+
+
+#: Values of a row that a step of the sums of an E step takes at once, at most.
+_WIDEST = 2**13
 
 
 class EverySite(tuple[str, ...]):
@@ -40,6 +45,9 @@ class CompiledExact(Starts, ExactEngine):
         """Read the rows. Raises NotCompiled where the program is no product of factors."""
         dense = model.as_read(data).dense()
         rows = structure_of(model, dense).bind(dense).to(data.x.dtype)
+        if rows.plan.width > _WIDEST:
+            width = f"{rows.plan.width:.3g} values of its latents at once, of at most {_WIDEST}"
+            raise NotCompiled(f"{type(model).__name__} is not compiled for EM: a step of its sum takes {width}")
         steps_of(model, rows)
         return rows
 

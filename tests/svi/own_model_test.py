@@ -28,7 +28,7 @@ def test_both_components_of_a_noisy_and_are_found():
 
 
 def test_the_default_follows_the_sites():
-    """Codes of few bits and choices are summed out; other locals have a guide."""
+    """Finite locals are summed out by EM of what is compiled from the program; others have a guide."""
 
     def chosen(model):
         return default_method(
@@ -36,9 +36,12 @@ def test_the_default_follows_the_sites():
             None,
         )
 
-    assert chosen(NOCA(num_components=5, num_features=20)).guide == "delta"
-    assert chosen(NOCA(num_components=15, num_features=20)).guide == "mean_field"
-    assert chosen(MixtureOfPoissons.example().model).optimizer == "lbfgs"
+    assert chosen(NOCA(num_components=5, num_features=20)) == ci.EM()
+    assert chosen(MixtureOfPoissons.example().model) == ci.EM()
+    hierarchical = MixtureOfPoissons.example().model.with_priors(
+        scale=dist.Gamma(2.0, 1.0), rate=lambda scale: dist.Gamma(1.0, scale)
+    )
+    assert chosen_with(hierarchical).optimizer == "lbfgs"
     assert chosen(LDA.example().model).guide == chosen(SBM.example().model).guide == "mean_field"
 
 
