@@ -72,7 +72,7 @@ class BrokenChain(HiddenChain):
     def example(cls) -> Example:
         example = super().example()
         generator = torch.Generator().manual_seed(32)
-        length = torch.randint(4, 41, (len(example.data), 1), generator=generator)
+        length = torch.randint(4, 61, (len(example.data), 1), generator=generator)  # a third of them whole
         mask = (torch.arange(40) < length) & (torch.rand(example.data.x.shape, generator=generator) > 0.1)
         x = torch.where(mask, example.data.x, torch.zeros_like(example.data.x))
         return replace(example, data=replace(example.data, x=x, mask=mask))
