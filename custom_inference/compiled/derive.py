@@ -43,7 +43,7 @@ def structure_of(model: Model, data: Data) -> Structure:
         try:
             density = _density_on(model, data)
             variables = Variables.of(density.layout, density.plates)
-            known = derive(density.model, density.data.rows(choose_rows(density.data)), variables)
+            known = derive(density.model, density.data, variables)
         except NotCompiled as reason:
             known = str(reason)
         _STRUCTURES[model] = known
@@ -83,13 +83,14 @@ def _ranges(density: RowDensity) -> list[list[list[float]]]:
 
 
 def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> Structure:
-    """Read the structure of a program off runs of it, and prove it.
+    """Read the structure of a program off runs of it on some of the rows, and prove it.
 
     data: dense. variables: the latents of its rows, which are all finite.
 
     Raises NotCompiled, with the reason, where the program is not a product of factors that can be read.
     """
-    data = data.to(dtype=torch.float64)
+    every = data.to(dtype=torch.float64)
+    data = every.rows(choose_rows(every))
     probe = Probe(model, data, variables, seed=seed)
     try:
         probe = replace(probe, tabulated=probe.find_tabulated())
@@ -105,6 +106,9 @@ def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> 
             raise NotCompiled(f"'{group.statement}' depends on {number:.3g} values at once, of at most {WIDEST}")
     zeros = torch.zeros(len(data), len(variables), dtype=torch.long)
     stated = probe.read(probe.fingerprints[0], zeros, torch.arange(len(data)))
+    if not all(one.law.exponential for one in stated.values()):  # of which all values are asked
+        zeros = torch.zeros(len(every), len(variables), dtype=torch.long)
+        stated = replace(probe, data=every).read(probe.fingerprints[0], zeros, torch.arange(len(every)))
     laws = {name: _law(name, one, variables) for name, one in stated.items()}
     structure = Structure(model, variables, entries, laws, groups, [], probe)
     structure.blocks = combine(_fixed_blocks(structure))

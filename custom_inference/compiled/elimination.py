@@ -188,29 +188,31 @@ class Plan:
         own = [v for v in order if v in scope]
         return found.permute(0, *(1 + own.index(v) for v in scope))
 
-    def decode(self, tables: Sequence[Tensor], choose: Callable[[Tensor], Tensor], reduction: Reduction) -> Tensor:
-        """Give every variable a value in every row (N, V), going backwards through the steps.
+    def decode(
+        self, tables: Sequence[Tensor], choose: Callable[[Tensor], Tensor], reduction: Reduction, times: int = 1
+    ) -> Tensor:
+        """Give every variable a value in every row, so many times, (times N, V), going backwards through the steps.
 
-        choose: takes log weights (N, C) and returns the numbers (N,) of the chosen ones.
+        choose: takes log weights (times N, C) and returns the numbers (times N,) of the chosen ones.
         """
         total, every = self.run(tables, reduction)
         rows = max([len(total), *(len(table) for table in tables)])
-        values = torch.zeros(rows, len(self.sizes), dtype=torch.long, device=total.device)
+        values = torch.zeros(times * rows, len(self.sizes), dtype=torch.long, device=total.device)
         for step in reversed(self.steps):
-            weight = self._given(step, [every[one] for one in step.inputs], values)
-            chosen = choose(weight.reshape(rows, -1))
+            weight = self._given(step, [every[one] for one in step.inputs], values, times)
+            chosen = choose(weight.reshape(len(values), -1))
             for v, own in zip(step.gone, _unravel(chosen, [self.sizes[v] for v in step.gone]), strict=True):
                 values[:, v] = own
         return values
 
-    def _given(self, step: Step, inputs: Sequence[Tensor], values: Tensor) -> Tensor:
-        """Log weights (N, *gone) of the variables of a step, given the values of those that it keeps."""
+    def _given(self, step: Step, inputs: Sequence[Tensor], values: Tensor, times: int) -> Tensor:
+        """Log weights (times N, *gone) of the variables of a step, given the values of those that it keeps."""
         total, rows = None, len(values)
         for table, scope in zip(inputs, step.scopes, strict=True):
             known = [v for v in scope if v not in step.gone]
             free = tuple(v for v in scope if v in step.gone)
             moved = table.permute(0, *(1 + scope.index(v) for v in (*known, *free)))
-            row = torch.arange(rows, device=table.device) if len(table) > 1 else torch.zeros_like(values[:, 0])
+            row = torch.arange(len(table), device=table.device).repeat(rows // len(table))
             part = moved[(row, *(values[:, v] for v in known))]
             part = self._align(part, free, step.gone)
             total = part if total is None else total + part

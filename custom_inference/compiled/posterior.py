@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -50,8 +51,9 @@ class FactorPosterior(LocalPosterior):
         """log p(x_n | globals), (N,)."""
         return self.bound.log_evidence(self.flat)
 
+    @cached_property
     def probabilities(self) -> list[Tensor]:
-        """Return of every variable the probabilities (N, S) of its values."""
+        """Of every variable the probabilities (N, S) of its values."""
         variables, rows = self.bound.structure.variables, len(self.bound)
         scopes = [scope for block in self.bound.blocks for scope in block.scopes]
         tables = self._tables()
@@ -72,7 +74,7 @@ class FactorPosterior(LocalPosterior):
     def _expect(self, power: int) -> Tensor:
         variables = self.bound.structure.variables
         found = self.flat.new_zeros(len(self.bound), variables.layout.width)
-        for place, options, share in zip(variables.places, variables.options, self.probabilities(), strict=True):
+        for place, options, share in zip(variables.places, variables.options, self.probabilities, strict=True):
             found[:, place] = share @ options.to(share) ** power
         return found
 
@@ -87,9 +89,8 @@ class FactorPosterior(LocalPosterior):
         def choose(weight: Tensor) -> Tensor:
             return draw_slots(torch.log_softmax(weight, -1), 1, generator)[:, 0]
 
-        return torch.stack([
-            self._codes(self.bound.plan.decode(tables, choose, "sum")) for _ in range(num_samples)
-        ])  # fmt: skip
+        drawn = self.bound.plan.decode(tables, choose, "sum", num_samples)
+        return self._codes(drawn).reshape(num_samples, len(self.bound), -1)
 
     def log_prob(self, source: Tensor) -> Tensor:
         """Evaluate the log-probability of codes (N, W), giving (N,)."""

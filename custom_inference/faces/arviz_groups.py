@@ -26,6 +26,8 @@ Array = NDArray[Any]
 #: Axis -> the labels along it.
 Labels = dict[str, list[Any]]
 
+#: Axes of ArviZ, of all values that are drawn.
+OWN = ("chain", "draw")
 #: Sparse data of up to this many entries are made dense.
 DENSE_UP_TO = 20_000_000
 #: Copies of the data, and draws of the prior, of up to so many entries in all are made; at least so many copies.
@@ -36,11 +38,12 @@ def dataset(
     values: Mapping[str, Any],
     dims: Mapping[str, tuple[str, ...]],
     labels: Labels,
-    leading: Sequence[str] = ("chain", "draw"),
+    leading: Sequence[str] = OWN,
 ) -> xr.Dataset:
     """Variables with their axes named; labels are cut to the length of the axis.
 
-    An axis that is called as a site, which xarray cannot have, becomes an "_id" ("user_id" beside the factors "user").
+    An axis that is called as a site or as ArviZ calls its own, which xarray cannot have, becomes an "_id" ("user_id"
+    beside the factors "user", "chain_id" of chains in the program).
     """
     variables, coords = {}, {}
     for name, value in values.items():
@@ -49,7 +52,8 @@ def dataset(
         if not inner or len(inner) != number:  # of pairs of rows the program draws a vector
             inner = tuple(f"{name}_dim_{i}" for i in range(number))
         axes = (*leading, *inner)
-        called = [f"{axis}_id" if axis in dims else axis for axis in axes]
+        taken = [axis in dims or (place >= len(leading) and axis in OWN) for place, axis in enumerate(axes)]
+        called = [f"{axis}_id" if is_taken else axis for axis, is_taken in zip(axes, taken, strict=True)]
         variables[name] = (called, array)
         for axis, known, size in zip(axes, called, array.shape, strict=True):
             coords[known] = labels[axis][:size] if axis in labels else np.arange(size)

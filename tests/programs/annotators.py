@@ -65,3 +65,16 @@ class Annotators(RowModel):
         others = torch.tensor([[[0.5, 0.1, 0.4], [0.1, 0.5, 0.4], [0.05, 0.05, 0.9]], [[0.4, 0.3, 0.3]] * 3])
         truth = {"weight": [0.5, 0.3, 0.2], "confusion": torch.cat([confusion, others])}
         return drawn(cls(num_classes=3, num_annotators=5), truth, 60, seed=6, missing=0.25)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Crowd(Annotators):
+    """The same of many annotators, of whom a few see each thing."""
+
+    @classmethod
+    def example(cls) -> Example:
+        """Four classes, twenty-five annotators from good to bad."""
+        right = torch.linspace(0.9, 0.4, 25)[:, None, None]
+        confusion = (right - (1 - right) / 3) * torch.eye(4) + (1 - right) / 3
+        truth = {"weight": [0.4, 0.3, 0.2, 0.1], "confusion": confusion}
+        return drawn(cls(num_classes=4, num_annotators=25), truth, 60, seed=36, missing=0.6)

@@ -130,3 +130,48 @@ class TwoLayers(RowModel):
             "bias": [-1.0, -2.0, -1.5, -1.0, -1.0],
         }
         return drawn(cls(num_top=2, num_middle=3, num_features=5), truth, 60, seed=25, missing=0.1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CausesOfCauses(RowModel):
+    """Noisy ORs in two layers: P(m_nk = 1) = 1 - (1 - spark_k) prod_l (1 - t_nl upper_lk), and of x by m alike."""
+
+    num_top: int
+    num_middle: int
+    num_features: int
+
+    likelihood: ClassVar[Any] = Bernoulli()
+    axes: ClassVar[Mapping[str, str]] = {"top": "num_top", "middle": "num_middle", "feature": "num_features"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        "chance": Site("global", ("top",), support=constraints.unit_interval),
+        "upper": Site("global", ("top", "middle"), support=constraints.unit_interval),
+        "spark": Site("global", ("middle",), support=constraints.unit_interval),
+        "lower": Site("global", ("middle", "feature"), support=constraints.unit_interval),
+        "leak": Site("global", ("feature",), support=constraints.unit_interval),
+        "top": Site("latent", ("top",), ("row",), constraints.boolean),
+        "middle": Site("latent", ("middle",), ("row",), constraints.boolean),
+        "x": Site("observed", ("feature",), ("row",), constraints.boolean),
+    }
+
+    def default_priors(self) -> dict[str, Any]:
+        rare = dist.Beta(1.0, 5.0)
+        return {**super().default_priors(), "spark": rare, "leak": rare, "lower": dist.Beta(2.0, 2.0)}
+
+    def draw_locals(self, site: Mapping[str, Tensor]) -> Tensor:
+        top = pyro.sample("top", BernoulliVector(site["chance"]))
+        off = (1 - site["spark"]) * (1 - top.unsqueeze(-1) * site["upper"]).prod(-2)
+        return pyro.sample("middle", BernoulliVector(1 - off))
+
+    def entries(self, site: Mapping[str, Tensor], local: Tensor) -> Any:
+        return dist.Bernoulli(1 - (1 - site["leak"]) * (1 - local.unsqueeze(-1) * site["lower"]).prod(-2))
+
+    @classmethod
+    def example(cls) -> Example:
+        truth = {
+            "chance": [0.5, 0.4],
+            "upper": [[0.9, 0.6, 0.1], [0.1, 0.5, 0.9]],
+            "spark": [0.1, 0.05, 0.1],
+            "lower": [[0.9, 0.8, 0.1, 0.1, 0.1], [0.1, 0.7, 0.9, 0.1, 0.1], [0.1, 0.1, 0.1, 0.9, 0.8]],
+            "leak": [0.05, 0.1, 0.05, 0.1, 0.05],
+        }
+        return drawn(cls(num_top=2, num_middle=3, num_features=5), truth, 60, seed=38, missing=0.1)

@@ -140,3 +140,52 @@ class HierarchicalClasses(RowModel):
         }
         model = cls(num_groups=2, num_components=3, num_features=4, num_categories=3)
         return drawn(model, truth, 70, seed=20, missing=0.1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassTree(RowModel):
+    """A tree of latent classes: of the row, of each of its themes given that, and the answers of a theme given its own.
+
+    The items of a theme follow each other.
+    """
+
+    num_groups: int
+    num_components: int
+    num_themes: int
+    num_items: int
+
+    axes: ClassVar[Mapping[str, str]] = {
+        "component": "num_components", "group": "num_groups", "theme": "num_themes", "item": "num_items"
+    }  # fmt: skip
+
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        themes = {f"theme_{j}": Site("latent", (), ("row",), choice="component") for j in range(self.num_themes)}
+        return {
+            "share": Site("global", ("group",), support=constraints.simplex),
+            "table": Site("global", ("theme", "group", "component"), support=constraints.simplex),
+            "yes": Site("global", ("theme", "component", "item"), support=constraints.unit_interval),
+            "group": Site("latent", (), ("row",), choice="group"),
+            **themes,
+            "x": Site("observed", ("feature",), ("row",), constraints.boolean),
+        }
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**super().default_priors(), "yes": dist.Beta(1.5, 1.5)}
+
+    def draw_locals(self, site: Mapping[str, Tensor]) -> list[Tensor]:
+        group = pyro.sample("group", dist.Categorical(site["share"]))
+        themes = range(self.num_themes)
+        return [pyro.sample(f"theme_{j}", dist.Categorical(site["table"][j][group])) for j in themes]
+
+    def entries(self, site: Mapping[str, Tensor], local: list[Tensor]) -> Any:
+        parts = torch.broadcast_tensors(*(site["yes"][j][one] for j, one in enumerate(local)))
+        return dist.Bernoulli(torch.cat(parts, -1))
+
+    @classmethod
+    def example(cls) -> Example:
+        one, other = [[0.8, 0.2], [0.3, 0.7]], [[0.9, 0.1], [0.2, 0.8]]
+        high, low = [0.9, 0.8, 0.9], [0.1, 0.3, 0.2]
+        truth = {"share": [0.55, 0.45], "table": [one, other, one], "yes": [[high, low], [low, high], [high, low]]}
+        model = cls(num_groups=2, num_components=2, num_themes=3, num_items=3)
+        return drawn(model, truth, 70, seed=37, missing=0.1)

@@ -139,3 +139,71 @@ class MixtureOfExperts(Model):
         generator = torch.Generator().manual_seed(17)
         inputs = torch.cat([torch.ones(70, 1), 1.5 * torch.randn(70, 1, generator=generator)], 1)
         return drawn(cls(num_experts=2, num_inputs=2), truth, 70, seed=17, inputs=inputs)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GrowthClasses(RowModel):
+    """Classes of growth over time: x_nt about intercept_k + slope_k t; covariates say which class is likely."""
+
+    num_components: int
+    num_times: int
+    num_covariates: int
+
+    axes: ClassVar[Mapping[str, str]] = {
+        "component": "num_components",
+        "feature": "num_times",
+        "covariate": "num_covariates",
+    }
+    sites: ClassVar[Mapping[str, Site]] = {
+        "coefficient": Site("global", ("covariate", "component"), support=constraints.real),
+        "intercept": Site("global", ("component",), support=constraints.real),
+        "slope": Site("global", ("component",), support=constraints.real),
+        "noise": Site("global", (), support=constraints.positive),
+        "kind": Site("latent", (), ("row",), choice="component"),
+        "covariates": Site("given", ("covariate",), ("row",), constraints.real),
+        "x": Site("observed", ("feature",), ("row",), constraints.real),
+    }
+
+    def default_priors(self) -> dict[str, Any]:
+        wide = dist.Normal(0.0, 3.0)
+        return {
+            "coefficient": dist.Normal(0.0, 1.5), "intercept": wide, "slope": wide, "noise": dist.LogNormal(-0.5, 0.5)
+        }  # fmt: skip
+
+    def __call__(
+        self,
+        x: Tensor | None = None,
+        *,
+        covariates: Tensor | None = None,
+        mask: Tensor | None = None,
+        batch_size: int | None = None,
+        num_rows: int = 1,
+    ) -> Tensor:
+        site = self.sample_globals(like=x)
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            given = rows.of(covariates)
+            given = torch.zeros(rows.number, self.num_covariates).to(site["slope"]) if given is None else given
+            kind = pyro.sample("kind", dist.Categorical(logits=given @ site["coefficient"]))
+            time = torch.arange(self.num_times).to(site["slope"])
+            mean = site["intercept"][kind].unsqueeze(-1) + site["slope"][kind].unsqueeze(-1) * time
+            return rows.observe("x", dist.Normal(mean, site["noise"]))
+
+    def prepare(self, data: Any, *, mask: Any = None, dtype=None, device=None, covariates: Any = None) -> Data:
+        found = data.others.get("covariates") if isinstance(data, Data) and covariates is None else covariates
+        checked = super().prepare(data, mask=mask, dtype=dtype, device=device)
+        if found is None:
+            found = checked.x.new_zeros(len(checked), self.num_covariates)
+        return replace(checked, others={"covariates": covariates_of(found, checked, self.num_covariates)})
+
+    @classmethod
+    def example(cls) -> Example:
+        truth = {
+            "coefficient": [[0.6, -0.3, -0.3], [1.0, 0.0, -1.0]],
+            "intercept": [0.0, 1.5, 3.0],
+            "slope": [1.0, 0.0, -0.8],
+            "noise": 0.6,
+        }
+        generator = torch.Generator().manual_seed(40)
+        inputs = torch.cat([torch.ones(70, 1), torch.randn(70, 1, generator=generator)], 1)
+        model = cls(num_components=3, num_times=5, num_covariates=2)
+        return drawn(model, truth, 70, seed=40, missing=0.1, covariates=inputs)

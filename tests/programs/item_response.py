@@ -207,3 +207,33 @@ class SkillPlate(RowModel):
         needed = ((1, 0), (0, 1), (1, 1), (1, 0), (0, 1), (1, 1))
         truth = {"mastery": [0.6, 0.45], "guess": [0.2, 0.15, 0.1, 0.25, 0.1, 0.2], "slip": [0.1] * 6}
         return drawn(cls(needed=needed), truth, 60, seed=5)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SkillVector(SkillPlate):
+    """The same of more skills, all of them one event, with the product over skills as it is written down:
+    able_nj = prod_k skill_nk^needed_jk, where a skill that an item does not need has no effect."""
+
+    def __call__(
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
+    ) -> Tensor:
+        mastery, guess, slip = self.sample("mastery"), self.sample("guess"), self.sample("slip")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            skill = pyro.sample("skill", dist.Bernoulli(mastery).to_event(1))
+            able = (skill.unsqueeze(-2) ** torch.tensor(self.needed).to(mastery)).prod(-1)
+            return rows.observe("x", dist.Bernoulli((1 - slip) ** able * guess ** (1 - able)))
+
+    @classmethod
+    def example(cls) -> Example:
+        truth = {
+            "mastery": [0.7, 0.6, 0.5, 0.4],
+            "guess": [0.1, 0.2, 0.1, 0.2, 0.15, 0.1, 0.2, 0.1],
+            "slip": [0.1, 0.05, 0.1, 0.2, 0.1, 0.15, 0.1, 0.1],
+        }
+        return drawn(cls(needed=NEEDED), truth, 80, seed=41, missing=0.1)
+
+
+#: Which of four skills each of eight items needs.
+NEEDED = (
+    (1, 0, 0, 0), (0, 1, 0, 0), (0, 0, 1, 0), (0, 0, 0, 1), (1, 1, 0, 0), (0, 1, 1, 0), (0, 0, 1, 1), (1, 0, 1, 1)
+)  # fmt: skip

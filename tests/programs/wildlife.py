@@ -141,3 +141,46 @@ class TruncatedAbundance(ComponentModel):
     def example(cls) -> Example:
         truth = {"expected": 1.8, "sign": [1.5, 0.7, 1.0, 2.0]}
         return drawn(cls(num_components=8, num_features=4), truth, 50, seed=9)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Seasons(RowModel):
+    """Sites that are occupied or not in every season, occupied_0, occupied_1, ...: what is there persists, what is
+    empty is colonised; visit j of a season, of which the columns follow each other, detects with p_j what is there."""
+
+    num_seasons: int
+    num_visits: int
+
+    likelihood: ClassVar[Any] = Bernoulli()
+    axes: ClassVar[Mapping[str, str]] = {"visit": "num_visits"}
+
+    @property
+    def sites(self) -> Mapping[str, Site]:
+        seasons = range(self.num_seasons)
+        return {
+            "first": Site("global", support=constraints.unit_interval),
+            "colonised": Site("global", support=constraints.unit_interval),
+            "extinct": Site("global", support=constraints.unit_interval),
+            "detection": Site("global", ("visit",), support=constraints.unit_interval),
+            **{f"occupied_{t}": Site("latent", (), ("row",), constraints.boolean) for t in seasons},
+            "x": Site("observed", ("feature",), ("row",), constraints.boolean),
+        }
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**super().default_priors(), "detection": dist.Beta(2.0, 2.0)}
+
+    def draw_locals(self, site: Mapping[str, Tensor]) -> list[Tensor]:
+        chance, found = site["first"], []
+        for t in range(self.num_seasons):
+            found.append(pyro.sample(f"occupied_{t}", dist.Bernoulli(chance)))
+            chance = found[-1] * (1 - site["extinct"]) + (1 - found[-1]) * site["colonised"]
+        return found
+
+    def entries(self, site: Mapping[str, Tensor], local: list[Tensor]) -> Any:
+        occupied = torch.stack(torch.broadcast_tensors(*local), -1).unsqueeze(-1)
+        return dist.Bernoulli((occupied * site["detection"]).flatten(-2))
+
+    @classmethod
+    def example(cls) -> Example:
+        truth = {"first": 0.6, "colonised": 0.2, "extinct": 0.3, "detection": [0.5, 0.7, 0.4]}
+        return drawn(cls(num_seasons=5, num_visits=3), truth, 80, seed=39, missing=0.15)

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from ppl_models import Data, Example
-from tests.programs import annotators, causes, classes, effects, experts, factors, item_response, mixtures, regimes
+from tests.programs import annotators, causes, chains, classes, effects, experts, factors, item_response, mixtures, regimes
 from tests.programs import wildlife as animals
 from tests.programs.references import annotators as of_annotators
 from tests.programs.references import causes as of_causes
+from tests.programs.references import chains as of_chains
 from tests.programs.references import classes as of_classes
 from tests.programs.references import effects as of_effects
 from tests.programs.references import experts as of_experts
@@ -60,6 +61,17 @@ PROGRAMS: dict[str, tuple[Any, Reference]] = {
     "speeds": (effects.Speeds, of_effects.SPEEDS),
     "skill": (effects.Skill, of_effects.SKILL),
     "shares": (effects.Shares, of_effects.SHARES),
+    "hidden_chain": (chains.HiddenChain, of_chains.HIDDEN_CHAIN),
+    "broken_chain": (chains.BrokenChain, of_chains.HIDDEN_CHAIN),
+    "added_levels": (chains.AddedLevels, of_chains.ADDED_LEVELS),
+    "added_rates": (chains.AddedRates, of_chains.ADDED_RATES),
+    "classes_of_chains": (chains.ClassesOfChains, of_chains.CLASSES_OF_CHAINS),
+    "class_tree": (classes.ClassTree, of_classes.CLASS_TREE),
+    "crowd": (annotators.Crowd, of_annotators.CROWD),
+    "seasons": (animals.Seasons, of_animals.SEASONS),
+    "skill_vector": (item_response.SkillVector, of_items.SKILL_VECTOR),
+    "growth_classes": (experts.GrowthClasses, of_experts.GROWTH),
+    "causes_of_causes": (causes.CausesOfCauses, of_causes.CAUSES_OF_CAUSES),
 }  # fmt: skip
 
 #: What log p of one entry agrees to, where that is not rounding: torch's Bessel functions of the von Mises are

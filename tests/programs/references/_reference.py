@@ -164,12 +164,15 @@ class Reference:
         the result broadcasts to (C, N).
     spaces: the values of the latents from (globals, data).
     priors: of the globals, by default. latents: of the latents whose priors are free.
+    summed: of finite latents that are too many to enumerate, log p(x_n | globals) (N,) and by latent the posterior
+        probabilities (N, M) of its values, from (globals, data), by a recursion.
     """
 
     rows: Callable[[Arrays, Arrays, Arrays], Array]
     spaces: Callable[[Arrays, Arrays], dict[str, Space]]
     priors: Mapping[str, Prior]
     latents: Mapping[str, Prior] = field(default_factory=dict)
+    summed: Callable[[Arrays, Arrays], tuple[Array, dict[str, Array]]] | None = None
 
     def with_priors(self, priors: Mapping[str, Prior]) -> Reference:
         """The same with other priors of some globals or free latents."""
@@ -215,14 +218,20 @@ class Reference:
 
     def evidence(self, params: Arrays, data: Arrays) -> Array:
         """log p(x_n | globals), (N,)."""
+        if self.summed is not None:
+            return self.summed(params, data)[0]
         return logsumexp(self.table(params, data)[1], axis=0)
 
     def marginals(self, params: Arrays, data: Arrays) -> Marginals:
-        reported, table = self.table(params, data)
-        weight = np.exp(table - logsumexp(table, axis=0)).T
-        mean = {site: weight @ value for site, value in reported.items()}
-        spread = {site: np.sqrt(np.maximum(weight @ value**2 - mean[site] ** 2, 0)) for site, value in reported.items()}
-        return Marginals(mean, spread)
+        if self.summed is not None:
+            reported = {site: space.reported for site, space in self.spaces(params, data).items()}
+            weight = self.summed(params, data)[1]
+        else:
+            reported, table = self.table(params, data)
+            weight = dict.fromkeys(reported, np.exp(table - logsumexp(table, axis=0)).T)
+        mean = {site: weight[site] @ value for site, value in reported.items()}
+        square = {site: weight[site] @ value**2 for site, value in reported.items()}
+        return Marginals(mean, {site: np.sqrt(np.maximum(square[site] - mean[site] ** 2, 0)) for site in reported})
 
 
 def seen(each: Array, data: Arrays) -> Array:

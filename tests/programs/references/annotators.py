@@ -17,3 +17,8 @@ ANNOTATORS = Reference(
     lambda params, data: {"truth": of.choice(3)},
     {"weight": ("dirichlet", 1), "confusion": ("dirichlet", 1 + 3 * np.eye(3))},
 )
+CROWD = Reference(
+    annotators,
+    lambda params, data: {"truth": of.choice(4)},
+    {"weight": ("dirichlet", 1), "confusion": ("dirichlet", 1 + 3 * np.eye(4))},
+)

@@ -33,6 +33,17 @@ def two_layers(params, latents, data):
     return prior + seen(np.where(data["x"] == 1, log_expit(eta), log_expit(-eta)), data)
 
 
+def noisy_or(cause, chance, leak):
+    return 1 - (1 - leak) * np.prod(1 - cause[..., None] * chance, -2)
+
+
+def causes_of_causes(params, latents, data):
+    top, middle = latents["top"], latents["middle"]
+    prior = of_bits(top, params["chance"]) + of_bits(middle, noisy_or(top, params["upper"], params["spark"]))
+    on = noisy_or(middle, params["lower"], params["leak"])
+    return prior + seen(np.where(data["x"] == 1, np.log(on), np.log1p(-on)), data)
+
+
 NOISY_AND = Reference(
     noisy_and,
     lambda params, data: {"source": of.bits(3)},
@@ -47,4 +58,15 @@ TWO_LAYERS = Reference(
     two_layers,
     lambda params, data: {"top": of.bits(2), "middle": of.bits(3)},
     {"chance": ("beta", 1, 1), "upper": ("normal", 0, 3), "lower": ("normal", 0, 3), "bias": ("normal", 0, 3)},
+)
+CAUSES_OF_CAUSES = Reference(
+    causes_of_causes,
+    lambda params, data: {"top": of.bits(2), "middle": of.bits(3)},
+    {
+        "chance": ("beta", 1, 1),
+        "upper": ("beta", 1, 1),
+        "spark": ("beta", 1, 5),
+        "lower": ("beta", 2, 2),
+        "leak": ("beta", 1, 5),
+    },
 )

@@ -27,6 +27,16 @@ def hierarchical(params, latents, data):
     return prior + seen(chosen(np.log(params["response"])[kind], data["x"]), data)
 
 
+def class_tree(params, latents, data):
+    group, total, answers = latents["group"].astype(int), np.log(params["share"])[latents["group"].astype(int)], []
+    for j in range(len(params["table"])):
+        kind = latents[f"theme_{j}"].astype(int)
+        total = total + np.log(params["table"])[j, group, kind]
+        answers.append(params["yes"][j][kind])
+    chance = np.concatenate(answers, -1)
+    return total + seen(stats.bernoulli.logpmf(data["x"], chance), data)
+
+
 TWO_FLAGS = Reference(
     two_flags,
     lambda params, data: {"label": of.one_hot(2), "flag": of.bit(), "raised": of.bit()},
@@ -41,4 +51,9 @@ HIERARCHICAL = Reference(
     hierarchical,
     lambda params, data: {"kind": of.choice(3), "group": of.choice(2)},
     {"share": ("dirichlet", 1), "table": ("dirichlet", 2), "response": ("dirichlet", 1)},
+)
+CLASS_TREE = Reference(
+    class_tree,
+    lambda params, data: {"group": of.choice(2), **{f"theme_{j}": of.choice(2) for j in range(3)}},
+    {"share": ("dirichlet", 1), "table": ("dirichlet", 1), "yes": ("beta", 1.5, 1.5)},
 )

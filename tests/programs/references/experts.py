@@ -22,6 +22,14 @@ def experts(params, latents, data):
     return prior + seen(stats.norm.logpdf(data["x"], mean, params["noise"][expert][..., None]), data)
 
 
+def growth(params, latents, data):
+    kind = latents["kind"].astype(int)
+    share = log_softmax(data["covariates"] @ params["coefficient"], -1)
+    mean = params["intercept"][kind][..., None] + params["slope"][kind][..., None] * np.arange(data["x"].shape[1])
+    prior = share[np.arange(len(share)), kind]
+    return prior + seen(stats.norm.logpdf(data["x"], mean, params["noise"]), data)
+
+
 LATENT_CLASS = Reference(
     latent_class,
     lambda params, data: {"membership": of.one_hot(2)},
@@ -31,4 +39,14 @@ EXPERTS = Reference(
     experts,
     lambda params, data: {"expert": of.choice(2)},
     {"gate": ("normal", 0, 1.5), "slope": ("normal", 0, 3), "noise": ("lognormal", -0.5, 0.5)},
+)
+GROWTH = Reference(
+    growth,
+    lambda params, data: {"kind": of.choice(3)},
+    {
+        "coefficient": ("normal", 0, 1.5),
+        "intercept": ("normal", 0, 3),
+        "slope": ("normal", 0, 3),
+        "noise": ("lognormal", -0.5, 0.5),
+    },
 )

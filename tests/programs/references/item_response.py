@@ -72,3 +72,11 @@ SKILLS = Reference(
     lambda params, data: {"skill": of.bits(2)},
     {"mastery": ("beta", 1, 1), "guess": ("beta", 1, 4), "slip": ("beta", 1, 4)},
 )
+NEEDED = [
+    [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1], [1, 0, 1, 1]
+]  # fmt: skip
+SKILL_VECTOR = Reference(
+    skills(NEEDED),
+    lambda params, data: {"skill": of.bits(4)},
+    {"mastery": ("beta", 1, 1), "guess": ("beta", 1, 4), "slip": ("beta", 1, 4)},
+)

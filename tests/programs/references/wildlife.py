@@ -36,6 +36,19 @@ def truncated(size):
     return rows
 
 
+def seasons(number):
+    def rows(params, latents, data):
+        occupied = np.stack([latents[f"occupied_{t}"] for t in range(number)], -1)
+        chance = np.where(occupied[..., :-1] == 1, 1 - params["extinct"], params["colonised"])
+        chance = np.concatenate([np.full_like(occupied[..., :1], params["first"]), chance], -1)
+        prior = np.where(occupied == 1, np.log(chance), np.log1p(-chance)).sum(-1)
+        detected = np.repeat(occupied, len(params["detection"]), -1) * np.tile(params["detection"], number)
+        with np.errstate(divide="ignore"):
+            return prior + seen(stats.bernoulli.logpmf(data["x"], detected), data)
+
+    return rows
+
+
 OCCUPANCY = Reference(
     occupancy,
     lambda params, data: {"occupied": of.bit()},
@@ -48,4 +61,9 @@ TRUNCATED = Reference(
     truncated(8),
     lambda params, data: {"abundance": of.choice(8)},
     {"expected": ("gamma", 2, 1), "sign": ("gamma", 2, 2)},
+)
+SEASONS = Reference(
+    seasons(5),
+    lambda params, data: {f"occupied_{t}": of.bit() for t in range(5)},
+    {"first": ("beta", 1, 1), "colonised": ("beta", 1, 1), "extinct": ("beta", 1, 1), "detection": ("beta", 2, 2)},
 )
