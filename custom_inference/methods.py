@@ -13,23 +13,22 @@ from typing import Any, ClassVar
 import torch
 
 from custom_inference.checks.exact import Exact
-from custom_inference.compiled.expected import warn_of_time
+from custom_inference.compiled.default import ByDensity, is_compilable
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
+from custom_inference.core.instead import Instead
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, is_feasible
 from custom_inference.core.method import Method, refusal
 from custom_inference.core.programs.reference import best_reference, count_configurations
 from custom_inference.core.registry import EXACT_EM_UP_TO, engines_of, family_of
-from custom_inference.core.stages import Stage, Stages
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI
 from ppl_models import MODELS, CapacityError, Data, MethodError, Model, PPLError, PriorError
 from ppl_models.core.errors import unknown_name
-from ppl_models.core.hierarchy import is_function
 from ppl_models.core.model import require_model
 from ppl_models.core.unsized import with_sizes
 from ppl_models.data.row_blocks import RowBlocks
@@ -55,14 +54,6 @@ def default_method(model: Model, data: Data | None) -> Any:
 
 def _by_structure(model: Model) -> EM | SVI:
     return EM() if is_compilable(model) else _by_density(model)
-
-
-def is_compilable(model: Model) -> bool:
-    """Whether a program without engines may have a compiled one that is the default: rows with finite latents alone,
-    and priors that do not depend on each other (whose log joint may have no maximum, which climbing its gradient
-    tells)."""
-    plain = not any(map(is_function, model.priors.values()))
-    return plain and is_own_of_rows(model) and not model.has_continuous_locals
 
 
 def _by_density(model: Model) -> SVI:
@@ -101,14 +92,10 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
         configured, x, arguments = _that_takes_the_size(model, configured, settings, x, arguments)
     try:
         return configured.fit(model, x, seed=seed, **arguments)
-    except NotCompiled as error:
+    except (NotCompiled, CapacityError) as error:
         if method is not None:
             raise
-        return _not_compiled(model, settings, error).fit(model, x, seed=seed, **arguments)
-    except CapacityError as error:
-        if method is not None:
-            raise
-        return _in_less_memory(model, settings, error).fit(model, x, seed=seed, **arguments)
+        return _replace_refused(model, settings, error).fit(model, x, seed=seed, **arguments)
 
 
 def _that_takes_the_size(
@@ -125,7 +112,7 @@ def _that_takes_the_size(
             why = "rows are read block by block" if in_blocks else "rows have weights"
             chosen = _stand_in(family.stand_in, settings, why)
         return chosen, x, arguments
-    if arguments.get("weights") is not None and type(chosen) is not _Instead:
+    if arguments.get("weights") is not None and type(chosen) is not Instead:
         chosen = _that_weighs_rows(model, chosen, settings)
     if by_size is None or chosen is not default or in_blocks:
         return chosen, x, arguments
@@ -138,7 +125,7 @@ def _that_takes_the_size(
     if name is None or not set(settings) <= set(_settings_of(other)) or refusal(other, model) is not None:
         return default, data, left
     made = with_settings(other, dict(settings))
-    return default if made == default else _Instead(made, why), data, left
+    return default if made == default else Instead(made, why), data, left
 
 
 def _that_takes_the_priors(model: Model, default: Any, settings: Mapping[str, Any]) -> Any:
@@ -151,7 +138,7 @@ def _that_takes_the_priors(model: Model, default: Any, settings: Mapping[str, An
         return default
     for other in _in_its_place(model):
         if set(settings) <= set(_settings_of(other)) and refusal(other, model) is None:
-            return _Instead(with_settings(other, dict(settings)), f"since the default refuses: {refused}")
+            return Instead(with_settings(other, dict(settings)), f"since the default refuses: {refused}")
     if settings:
         return default  # which says why it refuses; without its settings others may take the priors
     raise PriorError(f"no method of {type(model).__name__} has steps for its priors; the default refuses: {refused}")
@@ -165,7 +152,7 @@ def _that_weighs_rows(model: Model, chosen: Method, settings: Mapping[str, Any])
         other = _by_engine(name)()
         taken = set(settings) <= set(_settings_of(other)) and refusal(other, model) is None
         if taken and _weighs_rows(other, model):
-            return _Instead(with_settings(other, dict(settings)), "since the default cannot weigh rows")
+            return Instead(with_settings(other, dict(settings)), "since the default cannot weigh rows")
     return chosen
 
 
@@ -177,53 +164,18 @@ def _weighs_rows(method: Method, model: Model) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class _Instead:
-    """A method that fits where the default does not suit the priors or the size; the status says why."""
-
-    method: Any
-    said: str
-
-    def ask(self, model: Model) -> None:
-        self.method.ask(model)
-
-    def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
-        found = self.method.fit(model, data, **arguments)
-        found.status += f"; by {found.method_name}, {self.said}"
-        return found
-
-
-def _stand_in(engine: str, settings: Mapping[str, Any], why: str) -> _Instead:
+def _stand_in(engine: str, settings: Mapping[str, Any], why: str) -> Instead:
     """What fits in the place of a default that does not suit the data, which the status will say."""
-    return _Instead(with_settings(_by_engine(engine)(), dict(settings)), f"since {why}")
+    return Instead(with_settings(_by_engine(engine)(), dict(settings)), f"since {why}")
 
 
-@dataclass(frozen=True)
-class _NotCompiled(_Instead):
-    """The method that fits a program through its density; the stages and the status say why it is not compiled."""
-
-    def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
-        """Fit, having told how long that may take."""
-        if not isinstance(data, RowBlocks):
-            reading = {name: arguments[name] for name in ("mask", *model.other_sites) if name in arguments}
-            warn_of_time(model, model.prepare(data, **reading), self.said)
-        found = super().fit(model, data, **arguments)
-        found.stages = Stages((Stage(self.said, 0.0), *found.stages))
-        return found
-
-
-def _not_compiled(model: Model, settings: Mapping[str, Any], error: NotCompiled) -> _NotCompiled:
-    """What fits a program that is not compiled. Raises the error where that lacks the settings that were asked for."""
-    other = _by_density(model)
-    if not set(settings) <= set(_settings_of(other)):
-        raise error
-    return _NotCompiled(with_settings(other, dict(settings)), str(error))
-
-
-def _in_less_memory(model: Model, settings: Mapping[str, Any], error: CapacityError) -> _Instead:
-    """What fits where the default needs more memory than there is. Raises the error where nothing does."""
-    name = family_of(model).stand_in
-    if name is None:
+def _replace_refused(model: Model, settings: Mapping[str, Any], error: NotCompiled | CapacityError) -> Instead:
+    """What fits where the default needs more memory than there is, and a program that is not compiled. Raises the error
+    where nothing does, or it lacks the settings that were asked for."""
+    name, other = family_of(model).stand_in, _by_density(model)
+    if type(error) is NotCompiled and set(settings) <= set(_settings_of(other)):
+        return ByDensity(with_settings(other, dict(settings)), str(error))
+    if name is None or type(error) is NotCompiled:
         raise error
     return _stand_in(name, settings, f"the default refuses: {error}")
 
@@ -268,10 +220,8 @@ class Default:
         method, data, arguments = _that_takes_the_size(model, chosen, self.settings, data, arguments)
         try:
             return method.fit(model, data, **arguments)
-        except NotCompiled as error:
-            return _not_compiled(model, self.settings, error).fit(model, data, **arguments)
-        except CapacityError as error:
-            return _in_less_memory(model, self.settings, error).fit(model, data, **arguments)
+        except (NotCompiled, CapacityError) as error:
+            return _replace_refused(model, self.settings, error).fit(model, data, **arguments)
 
     def ask(self, model: Model) -> None:
         self.choose(model).ask(model)

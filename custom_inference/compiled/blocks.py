@@ -188,7 +188,7 @@ def combine(blocks: Sequence[Block]) -> list[Block]:
     found: list[Block] = []
     groups: dict[tuple[object, ...], list[Block]] = {}
     for block in blocks:
-        entries = [one for one in block.sources if isinstance(one, EntrySource)]
+        entries: list[Any] = [one for one in block.sources if one.of_entries]
         if len(entries) == len(block.sources) and not block.is_direct:
             groups.setdefault((block.key, *(tuple(one.index.shape[1:]) for one in entries)), []).append(block)
         else:

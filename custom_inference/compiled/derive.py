@@ -27,8 +27,9 @@ _MOST_VALUES = 64
 #: Rows on which the latents of a program are read.
 _READ = 64
 
-#: Model -> its structure, or why it has none.
-_STRUCTURES: weakref.WeakKeyDictionary[Model, Structure | str] = weakref.WeakKeyDictionary()
+#: Model -> its structure; and why others have none.
+_STRUCTURES: weakref.WeakKeyDictionary[Model, Structure] = weakref.WeakKeyDictionary()
+_REFUSED: weakref.WeakKeyDictionary[Model, str] = weakref.WeakKeyDictionary()
 
 
 def structure_of(model: Model, data: Data) -> Structure:
@@ -37,25 +38,23 @@ def structure_of(model: Model, data: Data) -> Structure:
     Raises NotCompiled where it has none.
     """
     known = _STRUCTURES.get(model)
-    if isinstance(known, Structure) and known.variables.layout.moving:
+    if known is not None and known.variables.layout.moving:
         known = known if _ranges(_density_on(model, data)) == known.variables.ranges else None
-    if known is None:
+    if known is None and model not in _REFUSED:
         try:
             density = _density_on(model, data)
             variables = Variables.of(density.layout, density.plates)
-            known = derive(density.model, density.data, variables)
+            known = _STRUCTURES[model] = derive(density.model, density.data, variables)
         except NotCompiled as reason:
-            known = str(reason)
-        _STRUCTURES[model] = known
-    if isinstance(known, str):
-        raise NotCompiled(f"{type(model).__name__} is not compiled: {known}")
+            _REFUSED[model] = str(reason)
+    if known is None:
+        raise NotCompiled(f"{type(model).__name__} is not compiled: {_REFUSED[model]}")
     return known
 
 
 def structure_if_known(model: Model) -> Structure | None:
     """Return the structure of a program that was read before."""
-    known = _STRUCTURES.get(model)
-    return known if isinstance(known, Structure) else None
+    return _STRUCTURES.get(model)
 
 
 def _density_on(model: Model, data: Data) -> RowDensity:

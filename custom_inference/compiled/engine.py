@@ -16,6 +16,7 @@ from custom_inference.compiled.steps import steps_if_known, steps_of
 from custom_inference.compiled.structure import Bound, flatten, keys_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.threads import map_in_threads
+from custom_inference.em.rows import FitRows
 from ppl_models import Data, MethodError, Model
 
 #: Values of a row that a step of the sums of an E step takes at once, at most.
@@ -25,7 +26,7 @@ _WIDEST = 2**13
 class EverySite(tuple[str, ...]):
     """The sites of a program, whatever they are called."""
 
-    def __contains__(self, site: object) -> bool:
+    def __contains__(self, site: str) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
         return True
 
 
@@ -60,7 +61,7 @@ class CompiledExact(Starts, ExactEngine):
         return self._e_step(state, rows, None, temperature)
 
     def e_step_weighted(
-        self, model: Any, state: Params, rows: Bound, weights: Tensor, warm: Warm = None, *, temperature: float = 1.0,
+        self, model: Model, state: Params, rows: Bound, weights: Tensor, warm: Warm = None, *, temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
         return self._e_step(state, rows, weights, temperature)
@@ -85,8 +86,8 @@ class CompiledExact(Starts, ExactEngine):
         number = rows.like.new_tensor(float(len(rows)) if weights is None else float(weights.sum()))
         return EStep({**statistics, "rows": number}, {}, torch.cat([bound for bound, _ in found]))
 
-    def m_step(self, model: Model, state: Params, step: EStep, rows: Any) -> Params:
-        own: Bound = rows if isinstance(rows, Bound) else rows.first_rows  # of blocks the first, which is as all are
+    def m_step(self, model: Model, state: Params, step: EStep, rows: Bound | FitRows) -> Params:
+        own: Any = getattr(rows, "first_rows", rows)  # of blocks the first, which is as all are
         keys = keys_of(own)
         if len(step.statistics) != len(keys) + 1 or not set(keys) <= set(step.statistics):
             raise _not_additive(own)

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 #: What is said of a parameter: the part that entries play as it, and its counts, (...) each, of proportions (..., P).
 Said = tuple[str, tuple[Tensor, ...]]
@@ -315,13 +316,14 @@ _KNOWN: Mapping[str, tuple[type[Law], tuple[str, ...]]] = {
 _ALTERNATIVES = {"logits": "probs", "gate_logits": "gate"}
 
 
-def parameters_of(made: Any, *, tabulated: bool = False) -> tuple[type[Law], dict[str, Tensor]]:
+def parameters_of(stated: Distribution, *, tabulated: bool = False) -> tuple[type[Law], dict[str, Tensor]]:
     """Return the kind of law of a distribution without wrappers, and the numbers that it was made by.
 
     tabulated: take the law as one of few values, with all of its numbers.
 
     Raises ValueError where these cannot be read.
     """
+    made: Any = stated
     own = vars(getattr(made, "_categorical", made))
     # A subclass that says otherwise what log p is has another law.
     kinds = type(made).__mro__
@@ -337,7 +339,7 @@ def parameters_of(made: Any, *, tabulated: bool = False) -> tuple[type[Law], dic
     for name in names:
         name = str(swapped.get(name, name))
         value = getattr(made, name, None)
-        if not isinstance(value, Tensor | float | int):
+        if not torch.is_tensor(value) and type(value) not in (float, int):
             raise ValueError(f"{type(made).__name__} has no '{name}' to be read")
         found[name] = torch.as_tensor(value)
     return Law, found

@@ -19,7 +19,7 @@ from torch.distributions import constraints
 
 from custom_inference.compiled.derive import structure_if_known
 from custom_inference.compiled.structure import Bound, Structure, flatten
-from custom_inference.core.engine import Params
+from custom_inference.core.engine import Engine, Params
 from custom_inference.em.loop import Run, run_em
 from ppl_models import Model
 
@@ -118,7 +118,7 @@ def is_same(model: Model, first: Params, second: Params) -> bool:
 
 
 def move_places(
-    engine: Any, model: Model, rows: Bound, state: Params, patience: int, generator: torch.Generator
+    engine: Engine[Any, Any], model: Model, rows: Bound, state: Params, patience: int, generator: torch.Generator
 ) -> Params:
     """Return the state after the moves that gained something; so many in turn that gain nothing end it.
 
@@ -140,7 +140,7 @@ def move_places(
     return best.state
 
 
-def _continue(engine: Any, model: Model, rows: Bound, state: Params, iterations: int) -> Run:
+def _continue(engine: Engine[Any, Any], model: Model, rows: Bound, state: Params, iterations: int) -> Run:
     accelerate = None if iterations == _SETTLE else engine.accelerate
     run = run_em(engine, model, rows, state, max_iterations=iterations, tolerance=1e-5, accelerate=accelerate)
     if run.interrupted:
@@ -148,7 +148,7 @@ def _continue(engine: Any, model: Model, rows: Bound, state: Params, iterations:
     return run
 
 
-def _usage(chosen: Exchangeable, rows: Bound, engine: Any, run: Run) -> Tensor:
+def _usage(chosen: Exchangeable, rows: Bound, engine: Engine[Any, Any], run: Run) -> Tensor:
     """How often each place is expected to be taken, (K,)."""
     total, place = torch.zeros(chosen.size, dtype=torch.float64), 0
     wanted = {v: None for v in chosen.choices} | {v: n for group in chosen.bits for n, v in enumerate(group)}

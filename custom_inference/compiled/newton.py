@@ -30,7 +30,8 @@ _STEPS, _HALVINGS = 2, 12
 class Predictor:
     """The parameters of a block as linear predictors of the entries that are moved.
 
-    place: of the block. softmax: whether they are those of categories. matrix: (M, L). shift: (M,), others: (places, entries, slopes) of entries that are held.
+    place: of the block. matrix: (M, L). shift: (M,), others: (places, entries, slopes) of entries that are held. link:
+    the scale of the parameters, of this shape. softmax: whether they are those of categories.
     """
 
     place: int

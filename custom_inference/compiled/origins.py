@@ -1,5 +1,5 @@
-"""Where the parameters of a program's elements come from, looked for group by group: entries of globals, sums of
-entries, or the program itself, run on copies of rows.
+"""Search for where the parameters of a program's elements come from: entries of globals, sums of entries, or the
+program itself, run on copies of rows.
 """
 
 from __future__ import annotations
@@ -8,16 +8,17 @@ import time
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.compiled.laws import Law
-from custom_inference.compiled.linear import find_linear
 from custom_inference.compiled.probes import Probe
 from custom_inference.compiled.reading import read
 from custom_inference.compiled.sources import Entries, ProgramSource, Source, match_entries
+from custom_inference.compiled.sums import find_linear
 from ppl_models import Model
 
 
@@ -105,7 +106,7 @@ def _find_sums(
     probe: Probe, entries: Entries, asked: list[Asked], rest: list[tuple[int, str, slice]], flats: list[Tensor]
 ) -> dict[tuple[int, str], Source]:
     """The sources of parameters that are no single entries."""
-    found: dict[tuple[int, str], Source] = {}
+    found: dict[tuple[int, str], Any] = {}
     vectors = _find_vectors(probe.model)
     for number, name, part in rest:
         one = asked[number]

@@ -53,7 +53,7 @@ class FactorPosterior(LocalPosterior):
 
     @cached_property
     def probabilities(self) -> list[Tensor]:
-        """Of every variable the probabilities (N, S) of its values."""
+        """Return the probabilities (N, S) of the values of every variable."""
         variables, rows = self.bound.structure.variables, len(self.bound)
         scopes = [scope for block in self.bound.blocks for scope in block.scopes]
         tables = self._tables()

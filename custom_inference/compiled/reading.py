@@ -13,7 +13,7 @@ from typing import Any
 import pyro
 import torch
 from torch import Tensor
-from torch.distributions import Independent
+from torch.distributions import Distribution
 
 from custom_inference.compiled.laws import BinomialLaw, CategoricalLaw, FactorLaw, Law, parameters_of
 from custom_inference.core.programs.latents import Layout
@@ -126,7 +126,7 @@ def _statement(name: str, node: Mapping[str, Any], dim: int | None, rows: int, t
     scale = node.get("scale", 1.0)
     if dim is None:
         raise NotCompiled(f"'{name}' is stated outside the plate of rows")
-    if not (isinstance(scale, int | float) and scale == 1):
+    if bool(torch.as_tensor(scale != 1.0).any()):
         raise NotCompiled(f"'{name}' is scaled")
     made, shape, masks, inner = _without_wrappers(node["fn"])
     if node.get("mask") is not None and node["mask"] is not True:
@@ -161,14 +161,15 @@ def _statement(name: str, node: Mapping[str, Any], dim: int | None, rows: int, t
     return Statement(found, torch.cat(parts, -1), _values(made, law, node["value"], parts[0], elements, event), seen)
 
 
-def _without_wrappers(made: Any) -> tuple[Any, tuple[int, ...], list[tuple[Tensor, int]], int]:
+def _without_wrappers(stated: Distribution) -> tuple[Any, tuple[int, ...], list[tuple[Tensor, int]], int]:
     """Return a distribution without what is about it, its batch shape, masks with the number of axes of events outside
     of each, and that of all."""
+    made: Any = stated
     masks: list[tuple[Tensor, int]] = []
     shape, inner = made.batch_shape, 0
     while True:
         kind = type(made).__name__
-        if isinstance(made, Independent):
+        if kind == "Independent":
             inner, made = inner + made.reinterpreted_batch_ndims, made.base_dist
             shape = made.batch_shape
         elif kind == "MaskedDistribution":
@@ -182,9 +183,15 @@ def _without_wrappers(made: Any) -> tuple[Any, tuple[int, ...], list[tuple[Tenso
 
 
 def _values(
-    made: Any, law: type[Law], value: Tensor, like: Tensor, elements: Callable[..., Tensor], event: tuple[int, ...]
-) -> Tensor:
+    stated: Distribution,
+    law: type[Law],
+    value: Tensor,
+    like: Tensor,
+    elements: Callable[..., Tensor],
+    event: tuple[int, ...],
+) -> Tensor:  # fmt: skip
     """Return the values (B, E) of the elements, (B, E, V) of vectors."""
+    made: Any = stated
     if law is FactorLaw:
         return torch.ones_like(like[..., 0])
     found = elements(value, event).to(like)

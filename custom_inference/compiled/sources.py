@@ -1,4 +1,4 @@
-"""Where the parameters of elements come from: single entries of globals, sums of entries, or the program itself.
+"""Sources of the parameters of elements: single entries of globals, sums of entries, or the program itself.
 
 Every source gives the parameters (G, C, U, P) of a block of G alike factors from a vector of all entries of all
 globals: at the C values of a factor's parents, of its U elements.
@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
+from torch.distributions.constraints import Constraint
 
 from custom_inference.compiled.laws import Said
 from custom_inference.compiled.probes import SAME, alike
@@ -49,6 +50,9 @@ class Entries:
 class Source(Protocol):
     """Gives parameters; ``sites`` are those whose entries they depend on."""
 
+    #: Whether every parameter is one entry, so that blocks may be put behind each other.
+    of_entries: ClassVar[bool]
+
     @property
     def sites(self) -> frozenset[str]: ...
 
@@ -56,7 +60,7 @@ class Source(Protocol):
         """Return the parameters (G, C, U, P) at a vector of all entries."""
         ...
 
-    def part_of(self, kind: str, site: str, support: Any, entries: Entries) -> str:
+    def part_of(self, kind: str, site: str, support: Constraint, entries: Entries) -> str:
         """Return the part that the entries of a site play as parameters that have counts of a kind: "mixed" where there
         is no closed form."""
         ...
@@ -102,6 +106,8 @@ class EntrySource:
     slope: Tensor
     sites: frozenset[str]
 
+    of_entries: ClassVar[bool] = True
+
     @property
     def plain(self) -> bool:
         """Whether every parameter is an entry as it is."""
@@ -116,7 +122,7 @@ class EntrySource:
 
     _plain = False
 
-    def part_of(self, kind: str, site: str, support: Any, entries: Entries) -> str:
+    def part_of(self, kind: str, site: str, support: Constraint, entries: Entries) -> str:
         """Return the part that the entries of a site play as a parameter that has counts of a kind."""
         own = entries.slices[site]
         used = (self.slope != 0) & (self.index >= own.start) & (self.index < own.stop)
@@ -248,10 +254,12 @@ class ProgramSource:
     part: slice
     sites: frozenset[str]
 
+    of_entries: ClassVar[bool] = False
+
     def parameters(self, flat: Tensor) -> Tensor:
         return self.runs(flat)[self.statement][self.row, self.element, self.part]
 
-    def part_of(self, kind: str, site: str, support: Any, entries: Entries) -> str:
+    def part_of(self, kind: str, site: str, support: Constraint, entries: Entries) -> str:
         """Return that there is no closed form."""
         del kind, site, support, entries
         return "mixed"

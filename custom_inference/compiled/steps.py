@@ -12,14 +12,14 @@ Q plus their log prior by L-BFGS, from where they are.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, distributions
-from torch.distributions import biject_to, constraints
+from torch.distributions import Distribution, biject_to, constraints
 
 from custom_inference.compiled.blocks import Block, Part
 from custom_inference.compiled.counts import COUNTED, Predictors, parts_in
@@ -87,7 +87,7 @@ class Steps:
             support, families, others = _CONJUGATE.get(role, (None, (), False))
             if site in asked or is_function(prior) or model.sites[site].support is not support:
                 continue
-            if is_flat(prior) or isinstance(prior, families) or (others and prior.event_dim == 0):
+            if is_flat(prior) or _is_of(prior, families) or (others and prior.event_dim == 0):
                 roles[site] = role
         if sum(torch.Size(entries.shapes[s]).numel() for s, role in roles.items() if role == "linear") > _MOST_LINEAR:
             roles = {site: role for site, role in roles.items() if role != "linear"}
@@ -127,9 +127,9 @@ class Steps:
     def _log_density(self, site: str, value: Tensor) -> Tensor:
         """Return the log density of a Dirichlet, Beta or Gamma prior in the basis of its mode."""
         prior = self.model.priors[site]
-        if isinstance(prior, distributions.Dirichlet):
+        if _is_of(prior, distributions.Dirichlet):
             return Dirichlet.of(self.model, site, value).log_density(value).sum()
-        if isinstance(prior, distributions.Beta):
+        if _is_of(prior, distributions.Beta):
             return self._beta(site, value).log_density(torch.stack([value, 1 - value], -1)).sum()
         return Gamma.of(self.model, site, value).log_density(value).expand_as(value).sum()
 
@@ -139,13 +139,13 @@ class Steps:
         found = [site for site in self.model.unknown_sites if not is_flat(self.model.priors[site])]
         based = (*self.sites_in("proportion", "chance", "rate"), *self.climbing)
         families = (distributions.Dirichlet, distributions.Beta, distributions.Gamma, distributions.Exponential)
-        own = [site for site in found if site in based and isinstance(self.model.priors[site], families)]
+        own = [site for site in found if site in based and _is_of(self.model.priors[site], families)]
         return own, [site for site in found if site not in own]
 
     def _has_closed_form(self, site: str) -> bool:
         """Whether the prior of a site has closed forms for the part that it plays."""
         prior = self.model.priors[site]
-        return is_flat(prior) or isinstance(prior, _CONJUGATE[self.roles[site]][1])
+        return is_flat(prior) or _is_of(prior, _CONJUGATE[self.roles[site]][1])
 
     def _beta(self, site: str, like: Tensor) -> Dirichlet:
         """A Beta prior as that of the proportions of two."""
@@ -163,7 +163,7 @@ class Steps:
         if role == "chance":
             return self._beta(site, value).mode(torch.stack(own, -1), floor=FLOOR)[..., 0]
         if role == "proportion":
-            flat = isinstance(model.priors[site], Flat)
+            flat = _is_of(model.priors[site], Flat)
             prior = Dirichlet(torch.ones_like(value)) if flat else Dirichlet.of(model, site, value)
             return prior.mode(own[0], floor=FLOOR)
         if role == "rate":
@@ -301,6 +301,11 @@ class Steps:
         wide = next(iter(self.model.shapes), None)
         blocks = [block.to(torch.zeros(0, dtype=torch.float64)) for block in self.blocks]
         return None if wide is None else Newton.of(self.model, self.entries, blocks, self.climbing)
+
+
+def _is_of(prior: Distribution | Callable[..., object], families: type | tuple[type, ...]) -> bool:
+    """Tell whether a prior is one of some families."""
+    return issubclass(type(prior), families)
 
 
 def _split(block: Block, parameters: Tensor) -> tuple[Tensor, ...]:

@@ -93,8 +93,7 @@ class VariationalEM(Method):
 
     def _find_engine(self, model: Model) -> Engine:
         """Return the engine of the guide; of a program without engines the one that is compiled from it."""
-        name = self.guide if isinstance(self.guide, str) else self.guide.name
-        compiled = name == CompiledExact.name and is_own_of_rows(model) and not model.has_continuous_locals
+        compiled = str(self.guide) == CompiledExact.name and is_own_of_rows(model) and not model.has_continuous_locals
         return CompiledExact() if compiled else engine_of(self.guide, model)
 
     def engine_name(self, model: Model) -> str | None:

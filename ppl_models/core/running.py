@@ -104,10 +104,11 @@ def as_given(program: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _has_nan(value: Any) -> bool:
+def _has_nan(value: Tensor | None) -> bool:
     """Whether something of a tensor is missing."""
-    whole = torch.is_tensor(value) and value.is_floating_point() and value.layout == torch.strided
-    return whole and bool(torch.isnan(value).any())
+    if value is None or not value.is_floating_point() or value.layout != torch.strided:
+        return False
+    return bool(torch.isnan(value).any())
 
 
 def rows_of(given: Mapping[str, Any]) -> dict[str, int]:

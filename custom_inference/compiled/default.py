@@ -1,22 +1,38 @@
-"""How long a fit takes that sums over all values of the latents together, told before it starts."""
+"""The default of programs of finite latents: which are compiled, and what fits others, told before it starts."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from custom_inference.core.fit import Fit
+from custom_inference.core.instead import Instead
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.stages import Stage, Stages
 from ppl_models import Data, Model
 from ppl_models.core.errors import warn_caller
-from ppl_models.core.hierarchy import typical_values
+from ppl_models.core.hierarchy import is_function, typical_values
+from ppl_models.data.held import Source
+from ppl_models.data.row_blocks import RowBlocks
 
 #: Rows that one evaluation is timed on, evaluations of a fit with its starts, and the times of an evaluation that one
 #: with its gradient takes.
 _ROWS, _EVALUATIONS, _GRADIENT = 16, 400, 3.0
 #: Seconds of a fit above which they are told.
 _LONG = 20.0
+
+
+def is_compilable(model: Model) -> bool:
+    """Whether a program without engines may have a compiled one that is the default: rows with finite latents alone,
+    and priors that do not depend on each other (whose log joint may have no maximum, which climbing its gradient
+    tells)."""
+    plain = not any(map(is_function, model.priors.values()))
+    return plain and is_own_of_rows(model) and not model.has_continuous_locals
 
 
 def expect_seconds(model: Model, data: Data) -> float:
@@ -45,3 +61,17 @@ def warn_of_time(model: Model, data: Data, reason: str) -> None:
             f"{len(data)} rows. Fewer rows or values are faster, and so are statements of torch's or Pyro's "
             "distributions whose parameters are looked up by the latents"
         )
+
+
+@dataclass(frozen=True)
+class ByDensity(Instead):
+    """The method that fits a program through its density; the stages and the status say why it is not compiled."""
+
+    def fit(self, model: Model, data: Source, **arguments: object) -> Fit:
+        """Fit, having told how long that may take."""
+        if type(data) is not RowBlocks:
+            reading: Any = {name: arguments[name] for name in ("mask", *model.other_sites) if name in arguments}
+            warn_of_time(model, model.prepare(data, **reading), self.said)
+        found = super().fit(model, data, **arguments)
+        found.stages = Stages((Stage(self.said, 0.0), *found.stages))
+        return found
