@@ -59,16 +59,15 @@ class Block:
         return not self.law.exponential
 
     def natural(self, flat: Tensor) -> Tensor:
-        """Return the natural parameters (G, C, U, F); of a law without such its parameters (G, C, U, P)."""
+        """Return the natural parameters (G, C, U, F); of a law whose tables are made of values (G, C, U, P)."""
         found = self.parameters(flat)
-        return found if self.is_direct else self.law.natural(found)
+        return found if self.is_direct or self.law.by_value else self.law.natural(found)
 
     def expect(self, flat: Tensor, counted: Tensor, part: Part | None) -> Tensor:
         """Return the expected log-probability, from the expected statistics of the rows in ``part``."""
-        natural = self.natural(flat)
         if self.is_direct:
-            return (self.tables(natural, part).flatten(2) * counted).sum()
-        return (natural * counted).sum()
+            return (self.tables(self.natural(flat), part).flatten(2) * counted).sum()
+        return (self.law.natural(self.parameters(flat)) * counted).sum()
 
     def parameters(self, flat: Tensor) -> Tensor:
         """Return the parameters (G, C, U, P) of the law."""
@@ -89,7 +88,10 @@ class Block:
                 return each[:, :, 0].reshape(number, 1, *self.sizes)
             return each.movedim(2, 1)[:, part.cells].reshape(number, -1, *self.sizes)
         assert part is not None
-        weighed = part.evaluate(self.law, natural) if self.is_direct else part.weigh(natural)
+        if self.law.by_value:
+            weighed = part.evaluate_features(self.law, natural)
+        else:
+            weighed = part.evaluate(self.law, natural) if self.is_direct else part.weigh(natural)
         return weighed.reshape(number, -1, *self.sizes)
 
     def statistics(self, marginals: Tensor, part: Part | None, num_cells: int) -> Tensor:
@@ -145,6 +147,20 @@ class Part:
         if self.seen is not None:
             found = torch.where(self.seen, found, torch.zeros_like(found))
         return found.sum(-1).mT
+
+    def evaluate_features(self, law: Law, parameters: Tensor) -> Tensor:
+        """Return the log-probabilities (G, N, C) of values, from their features and parameters (G, C, U, P)."""
+        assert self.features is not None
+        if self.cells is None:
+            features = self.features.unflatten(-1, (parameters.shape[2], -1)).unsqueeze(2)  # (G, N, 1, U, F)
+            return law.evaluate(parameters.unsqueeze(1), features).sum(-1)
+        by_cell, total = parameters.movedim(2, 1), None
+        for element in range(self.cells.shape[1]):
+            own = by_cell.index_select(1, self.cells[:, element])  # (G, N, C, P)
+            part = law.evaluate(own, self.features[:, :, element].unsqueeze(2))
+            total = part if total is None else total + part
+        assert total is not None
+        return total
 
     def weigh(self, natural: Tensor) -> Tensor:
         """Return the products (G, N, C) of features and natural parameters (G, C, U, F)."""

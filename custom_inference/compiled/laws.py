@@ -69,6 +69,13 @@ class Law:
         del parameters
         return {name: (kind, tuple(counted.unbind(-1))) for name, kind in self.kinds.items()}
 
+    #: Whether tables are made of values, which features that cancel would round.
+    by_value: ClassVar[bool] = False
+
+    def evaluate(self, parameters: Tensor, features: Tensor) -> Tensor:
+        """Evaluate log p from parameters (..., P) and features (..., F) that broadcast, without ``base``."""
+        return (self.natural(parameters) * features).sum(-1)
+
     def find_unknown(self, value: Tensor) -> Tensor:
         """Tell which values are not among those that there are features for."""
         return torch.zeros_like(value, dtype=torch.bool)
@@ -191,6 +198,14 @@ class NormalLaw(Exponential):
     """Features: x^2, x, 1."""
 
     kinds: ClassVar[Mapping[str, str]] = {"loc": "place", "scale": "spread"}
+
+    by_value = True
+
+    def evaluate(self, parameters: Tensor, features: Tensor) -> Tensor:
+        loc, scale = parameters.unbind(-1)
+        _, value, seen = features.unbind(-1)
+        apart = (value - loc) / scale
+        return -seen * (0.5 * apart.square() + torch.log(scale) + 0.5 * math.log(2 * math.pi))
 
     def say(self, counted: Tensor, parameters: Tensor) -> dict[str, Said]:
         squares, sums, number = counted.unbind(-1)

@@ -13,7 +13,7 @@ from torch.distributions import biject_to
 from custom_inference.compiled.derive import structure_if_known
 from custom_inference.compiled.moves import find_exchangeable, is_same, move_places
 from custom_inference.compiled.probes import Probe
-from custom_inference.compiled.steps import steps_if_known
+from custom_inference.compiled.steps import steps_if_known, steps_of
 from custom_inference.compiled.structure import Bound, keys_of
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.proposals import MOST_RANDOM, Proposals
@@ -38,16 +38,16 @@ class Starts(Proposals):
     """What a search does for a compiled program."""
 
     def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
-        """Return three races of starts, on rows enough for every value of a latent to be seen: fewer where a row has
-        many latents."""
+        """Return three races of starts, up to six where rows have many latents and races disagree, on rows enough for
+        every value of a latent to be seen."""
         known = structure_if_known(model)
-        return 3, _DEEP_ROWS if known is not None and known.is_deep else _ROWS
+        return (6, _DEEP_ROWS) if known is not None and known.is_deep else (3, _ROWS)
 
     def draw_start(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
         """Start at the means of the columns, with noise that tells alike entries apart."""
         uniform = self._step_at(rows, self._uniform(rows), float(len(rows)))
         state = self.engine.m_step(model, self._typical(model, rows, generator), uniform, rows)
-        return _perturb(model, state, generator, _NOISE)
+        return _perturb(model, rows, state, uniform, generator, _NOISE)
 
     def propose(self, model: Model, rows: Bound, generator: torch.Generator, attempt: int) -> Params:
         """Race starts at the means of the columns against starts with rows as centres: the better half goes on."""
@@ -129,10 +129,9 @@ class Starts(Proposals):
                 mixed[place][:, index] += scale * _OWN * own[place]
             else:
                 mixed[place] += scale * _OWN * own[place]
-        state = self._typical(model, rows, generator)
-        return _perturb(
-            model, self.engine.m_step(model, state, self._step_at(rows, mixed, float(len(rows))), rows), generator, 0.1
-        )
+        step = self._step_at(rows, mixed, float(len(rows)))
+        state = self.engine.m_step(model, self._typical(model, rows, generator), step, rows)
+        return _perturb(model, rows, state, step, generator, 0.1)
 
     def _typical(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
         """Draw values of the globals from nowhere in particular."""
@@ -176,13 +175,16 @@ def _distant_rows(rows: Bound, number: int, generator: torch.Generator) -> Tenso
     return distant_rows(squared_distances(torch.cat(features, 1)), rows.like.new_ones(len(rows)), number, generator)
 
 
-def _perturb(model: Model, state: Params, generator: torch.Generator, noise: float) -> Params:
-    """Move all entries a little on unconstrained scales."""
-    found = dict(state)
+def _perturb(model: Model, rows: Bound, state: Params, step: EStep, generator: torch.Generator, noise: float) -> Params:
+    """Move all entries a little on unconstrained scales, those of linear predictors in the units of what varies."""
+    found, counted = dict(state), [step.statistics[key] for key in keys_of(rows)]
+    shaken = steps_of(model, rows).shake(counted, generator)
     for site in model.unknown_sites:
         prior: Any = model.prior(site, values={name: value.double() for name, value in found.items()})
         transform: Any = biject_to(prior.support)
         free = transform.inv(found[site].double())
-        moved = free + noise * torch.randn(free.shape, generator=generator, dtype=torch.float64)
-        found[site] = transform(moved).to(state[site])
+        drawn = shaken.get(site)
+        if drawn is None:
+            drawn = torch.randn(free.shape, generator=generator, dtype=torch.float64)
+        found[site] = transform(free + noise * drawn).to(state[site])
     return found

@@ -52,6 +52,8 @@ _CONJUGATE: dict[str, tuple[Any, tuple[type, ...], bool]] = {
     "linear": (constraints.real, (distributions.Normal, Flat), False),
     "spread": (constraints.positive, (Flat,), True),
 }
+#: The least standard deviation of a normal, as a part of that of the data: a row that explains itself gains no more.
+_NARROW = 1e-3
 #: How far roots are looked for on unconstrained scales: of logarithms and logits.
 _FAR = 30.0
 #: Newton steps of an M step: the next one goes on.
@@ -91,7 +93,9 @@ class Steps:
                 roles[site] = role
         if sum(torch.Size(entries.shapes[s]).numel() for s, role in roles.items() if role == "linear") > _MOST_LINEAR:
             roles = {site: role for site, role in roles.items() if role != "linear"}
-        climbing = tuple(site for site in model.unknown_sites if site not in roles)
+        # Of a simplex of one, and of what nothing is said of under a flat prior, there is nothing to be learned.
+        idle = {site for site in model.unknown_sites if site not in parts and is_flat(model.priors[site])}
+        climbing = tuple(site for site in model.unknown_sites if site not in roles and site not in idle)
         return cls(model, entries, tuple(blocks), roles, climbing)
 
     def sites_in(self, *roles: str) -> list[str]:
@@ -114,8 +118,8 @@ class Steps:
         if linear:
             found |= self._solve(statistics, found, linear)
         if spread:
-            sums = self._sums(statistics, found, spread)
-            found |= {site: self._mode(site, sums, found[site]) for site in spread}
+            sums, floors = self._sums(statistics, found, spread), self._narrowest(statistics, found)
+            found |= {site: self._mode(site, sums, found[site], floors[site]) for site in spread}
         return self._climb(found, statistics, rows, parts) if self.climbing else found
 
     def log_prior(self, state: Mapping[str, Tensor]) -> Tensor:
@@ -154,12 +158,56 @@ class Steps:
             return Dirichlet(like.new_ones(2))
         return Dirichlet(torch.stack([prior.concentration1.to(like), prior.concentration0.to(like)], -1))
 
-    def _mode(self, site: str, sums: Mapping[str, Tensor], value: Tensor) -> Tensor:
-        """Return the mode of the entries of a site."""
+    def shake(self, statistics: Sequence[Tensor], generator: torch.Generator) -> dict[str, Tensor]:
+        """Draw noise for what normals' means and other linear predictors are made of, of such a size that predictors
+        move as much as what they predict varies, whatever the units of covariates and of the data."""
+        found = dict[str, Tensor]()
+        deviation = self._find_deviation(statistics)
+        newton = [] if self._newton is None else [one.matrix for one in self._newton.predictors]
+        linear = [one.matrix for one in self._predictors.values()]
+        for sites, matrices, size in ((self.sites_in("linear"), linear, deviation), (self.climbing, newton, 1.5)):
+            if matrices:
+                gram = sum((one.T @ one for one in matrices[1:]), matrices[0].T @ matrices[0])
+                gram = gram / sum(map(len, matrices))
+                root = torch.linalg.cholesky(gram + torch.diag(1e-9 * gram.diagonal() + 1e-12))
+                drawn = torch.randn(len(gram), 1, generator=generator, dtype=torch.float64)
+                moved = torch.linalg.solve_triangular(root.T, drawn, upper=True)[:, 0] * size / len(gram) ** 0.5
+                shapes = [self.entries.shapes[site] for site in sites]
+                parts = moved.split([torch.Size(shape).numel() for shape in shapes])
+                found |= {site: p.reshape(s) for site, p, s in zip(sites, parts, shapes, strict=True)}
+        for site in self.sites_in("place"):
+            shape = self.entries.shapes[site]
+            found[site] = deviation * torch.randn(shape, generator=generator, dtype=torch.float64)
+        return found
+
+    def _find_deviation(self, statistics: Sequence[Tensor]) -> float:
+        """Return the standard deviation of what normals are observed to be, all of it together; 1 without such."""
+        every = [s.double().sum((0, 1, 2)) for b, s in zip(self.blocks, statistics, strict=True) if b.law.by_value]
+        spread = [float(squares / number - (sums / number) ** 2) for squares, sums, number in every if number > 0]
+        return max(max(spread, default=1.0), 1e-300) ** 0.5
+
+    def _narrowest(self, statistics: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Return the least standard deviations that normals may have, by the spread of what each is of."""
+        flat = self.entries.flatten(state)
+        total = {"squares": torch.zeros_like(flat), "number": torch.zeros_like(flat)}
+        for block, counted in zip(self.blocks, statistics, strict=True):
+            if block.law.by_value:
+                every = counted.sum(1, keepdim=True)  # of each element, whatever the latents are
+                if float(every[..., 2].max()) < 1.5:  # as many elements as rows
+                    every = every.sum(2, keepdim=True)
+                squares, sums, number = every.unbind(-1)
+                spread = (squares / number - (sums / number).square()).nan_to_num(0.0).clamp(min=0.0)
+                said = "spread", (counted[..., 2] * spread, counted[..., 2])
+                block.sources[1].count(said, flat, flat, total)
+        least = (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()
+        return self.entries.unflatten((_NARROW * least).clamp(min=_LEAST))
+
+    def _mode(self, site: str, sums: Mapping[str, Tensor], value: Tensor, floor: Tensor | None = None) -> Tensor:
+        """Return the mode of the entries of a site; floor: of standard deviations."""
         role, model = self.roles[site], self.model
         own = [sums[name][self.entries.slices[site]].reshape(value.shape) for name in COUNTED[role]]
         if not self._has_closed_form(site):
-            return self._root(site, own, value)
+            return self._root(site, own, value, floor)
         if role == "chance":
             return self._beta(site, value).mode(torch.stack(own, -1), floor=FLOOR)[..., 0]
         if role == "proportion":
@@ -172,9 +220,10 @@ class Steps:
             prior = Normal.of(model, site, tuple(value.shape), value)
             precision = own[1] + prior.precision
             return torch.where(precision > 0, (own[0] + prior.precision * prior.mean) / precision, value)
-        return torch.where(own[1] > 0, (own[0] / own[1]).clamp(min=_LEAST**2).sqrt(), value)
+        assert floor is not None
+        return torch.where(own[1] > 0, torch.maximum((own[0] / own[1]).sqrt(), floor), value)
 
-    def _root(self, site: str, own: list[Tensor], value: Tensor) -> Tensor:
+    def _root(self, site: str, own: list[Tensor], value: Tensor, floor: Tensor | None) -> Tensor:
         """Return the mode of entries under any prior of single numbers: the root of the slope on the unconstrained
         scale, where that is no lower than where they are."""
         role, prior = self.roles[site], self.model.prior(site, like=value.double())
@@ -200,10 +249,11 @@ class Steps:
 
         start = transform.inv(value.double()).clamp(-_FAR, _FAR) if role != "place" else value.double()
         far = _FAR if role != "place" else _FAR * (1 + start.abs() + (one / other.clamp(min=1e-9)).abs())
-        bound = torch.full_like(start, 1.0) * far
-        found = decreasing_root(slope, -bound, bound, start, max_iterations=_NEWTON)
-        better = gain(found) >= gain(start)
-        return torch.where(better, transform(found), value.double()).to(value)
+        upper = torch.full_like(start, 1.0) * far
+        lower = -upper if floor is None else torch.log(floor.double())
+        found = decreasing_root(slope, lower, upper, torch.maximum(start, lower), max_iterations=_NEWTON)
+        better = gain(found) >= gain(torch.maximum(start, lower))
+        return transform(torch.where(better, found, torch.maximum(start, lower))).to(value)
 
     def _sums(
         self, statistics: Sequence[Tensor], state: Mapping[str, Tensor], sites: Sequence[str]

@@ -217,7 +217,12 @@ class Bound:
     @property
     def entries_of_row(self) -> float:
         """How many numbers the tables of a row are, and those that a step of the sum takes at once."""
-        sizes = [math.prod(block.sizes) for block in self.blocks for _ in block.scopes if block.own is None]
+        sizes = [
+            math.prod(block.sizes) * (max(1, number) if block.law.by_value else 1)
+            for block, number in zip(self.blocks, self.cells, strict=True)
+            for _ in block.scopes
+            if block.own is None
+        ]
         return self.plan.width + sum(sizes)
 
     def tables(self, naturals: list[Tensor], temperature: float = 1.0) -> list[Tensor]:
