@@ -32,8 +32,8 @@ SCALES: dict[str, Scale] = {
     "logit": (torch.logit, torch.sigmoid),
     #: Of points of simplexes, the logarithms of their ratios to the first.
     "ratio": (lambda v: torch.log(v) - torch.log(v[..., :1]), lambda v: torch.softmax(v, -1)),
-    #: The same of logits.
-    "difference": (lambda v: v - v[..., :1], lambda v: v),
+    #: The same of logits, which distributions keep as logarithms of probabilities.
+    "difference": (lambda v: v - v[..., :1], lambda v: torch.log_softmax(v, -1)),
 }  # fmt: skip
 #: The scales on which entries of a support may count, and those of parameters by their names.
 _OF_ENTRIES: dict[Any, tuple[str, ...]] = {
