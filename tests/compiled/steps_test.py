@@ -1,4 +1,4 @@
-"""EM of compiled programs against references in NumPy: M steps, ascent, what it converges to, weights, rows in blocks."""
+"""EM of compiled programs against references in NumPy: M steps, ascent, where it ends, weights, rows in blocks."""
 
 from functools import cache
 
@@ -111,7 +111,7 @@ def test_the_objective_never_falls_and_is_that_of_the_reference(name, priors):
 @PROBLEMS
 def test_it_ends_where_the_log_posterior_is_flat(name, priors):
     """The slopes on unconstrained scales are those of a maximum, or of what an edge of the support holds."""
-    one, rows = case(name, priors)
+    one, _ = case(name, priors)
     method = ci.EM(search=None, tolerance=1e-12, max_iterations=3000)
     fit = method.fit(one.model, one.data, init=state_of(one.model, 3), progress=False)
     inside = dict(fit.globals)
