@@ -16,7 +16,7 @@ from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_so
 from custom_inference.compiled.probes import Probe, combinations, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables
 from custom_inference.compiled.sources import Entries
-from custom_inference.compiled.structure import WIDEST, Structure, choose_rows, prove
+from custom_inference.compiled.structure import WIDEST, Structure, choose_rows
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.ranges import cover
 from ppl_models import Data, Model
@@ -111,7 +111,7 @@ def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> 
     laws = {name: _law(name, one, variables) for name, one in stated.items()}
     structure = Structure(model, variables, entries, laws, groups, [], probe)
     structure.blocks = combine(_make_blocks(structure))
-    prove(structure, data)
+    structure.bind(data)
     return structure
 
 

@@ -143,7 +143,8 @@ class Plan:
         a, b = a.reshape(-1, size), b[0].reshape(-1, size)
         top, level = a.detach().amax(-1, keepdim=True), b.detach().amax(-1)
         product = torch.exp(a - top) @ torch.exp(b - level.unsqueeze(-1)).T
-        if not bool((product > 0).all()):
+        finite = torch.finfo(product.dtype)
+        if not bool((product > finite.tiny / finite.eps).all()):  # below, digits are lost, or all of it
             return None
         found = torch.log(product) + top + level
         found = found.reshape(-1, *(self.sizes[v] for v in (*left, *right)))

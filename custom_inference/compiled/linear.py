@@ -30,7 +30,7 @@ SCALES: dict[str, Scale] = {
     "logit": (torch.logit, torch.sigmoid),
     #: Of points of simplexes, the logarithms of their ratios to the first.
     "ratio": (lambda v: torch.log(v) - torch.log(v[..., :1]), lambda v: torch.softmax(v, -1)),
-    #: The same of logarithms of them.
+    #: The same of logits, which distributions keep as logarithms of probabilities.
     "difference": (lambda v: v - v[..., :1], lambda v: torch.log_softmax(v, -1)),
 }  # fmt: skip
 

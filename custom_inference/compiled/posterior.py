@@ -55,11 +55,10 @@ class FactorPosterior(LocalPosterior):
     def probabilities(self) -> list[Tensor]:
         """Return the probabilities (N, S) of the values of every variable."""
         variables, rows = self.bound.structure.variables, len(self.bound)
-        scopes = [scope for block in self.bound.blocks for scope in block.scopes]
         tables = self._tables()
         # A further factor of every variable, of no effect, in every row: its marginals are those of the variable.
         ones = [self.flat.new_zeros(rows, size) for size in variables.sizes]
-        plan = type(self.bound.plan).of([*scopes, *((v,) for v in range(len(variables)))], variables.sizes)
+        plan = type(self.bound.plan).of([*self._scopes, *((v,) for v in range(len(variables)))], variables.sizes)
         return plan.marginals([*tables, *ones])[1][len(tables) :]
 
     @property
@@ -102,14 +101,30 @@ class FactorPosterior(LocalPosterior):
         joint = self.bound.log_joint(self.flat, torch.stack(chosen, -1))
         return joint - self.log_evidence
 
+    def divergence_from(self, q: LocalPosterior, *, seed: int = 0) -> Tensor:
+        """Return KL(q || this) of every row, (N,): exact between posteriors of the same factors, at other globals."""
+        if not isinstance(q, FactorPosterior) or self._scopes != q._scopes or len(q.bound) != len(self.bound):
+            return super().divergence_from(q, seed=seed)
+        # Tables of all rows together are those of every row, so that each has marginals of its own.
+        own, other = ([t.expand(len(self.bound), *t.shape[1:]) for t in one._tables()] for one in (q, self))
+        total, share = q.bound.plan.marginals(own)
+        found = self.bound.plan.total(other) - total
+        for weight, one, two in zip(share, own, other, strict=True):
+            found = found + (weight * (one - two)).flatten(1).sum(-1)
+        return found.clamp_min(0)
+
+    @property
+    def _scopes(self) -> list[tuple[int, ...]]:
+        """The variables that each factor is about."""
+        return [scope for block in self.bound.blocks for scope in block.scopes]
+
     def table(self) -> tuple[Tensor, Tensor]:
         variables, number = self.bound.structure.variables, self.bound.structure.variables.layout.num_configurations
         if number > _TABLE:
             raise CapacityError(f"a table of {number:.3g} values a row; at most {_TABLE} are tabulated")
         total, plan = None, self.bound.plan
-        scopes = [scope for block in self.bound.blocks for scope in block.scopes]
         every = tuple(range(len(variables)))
-        for table, scope in zip(self._tables(), scopes, strict=True):
+        for table, scope in zip(self._tables(), self._scopes, strict=True):
             part = plan._align(table, scope, every)
             total = part if total is None else total + part
         assert total is not None

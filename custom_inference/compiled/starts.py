@@ -120,8 +120,11 @@ class Starts(Proposals):
             [torch.randperm(size, generator=generator).repeat(-(-number // size))[:number] for size in variables.sizes],
             1,
         )
-        own = some.gather(_one_hot(some, chosen))
         mean = self._uniform(rows)
+        own = [
+            torch.zeros_like(other).index_copy(1, index, one) if block.is_direct else one  # which is kept by row
+            for block, one, other in zip(rows.blocks, some.gather(_one_hot(some, chosen)), mean, strict=True)
+        ]
         scale = len(rows) / number
         mixed = [(1 - _OWN) * one for one in mean]
         for place, block in enumerate(rows.blocks):

@@ -54,10 +54,11 @@ _CONJUGATE: dict[str, tuple[Any, tuple[type, ...], bool]] = {
 }
 #: The least standard deviation of a normal, as a part of that of the data: a row that explains itself gains no more.
 _NARROW = 1e-3
-#: How far roots are looked for on unconstrained scales: of logarithms and logits.
-_FAR = 30.0
-#: Newton steps of an M step: the next one goes on.
-_NEWTON = 3
+#: How far roots are on unconstrained scales, of logarithms and logits, and how far one M step looks for them.
+_FAR, _STEP = 30.0, 3.0
+#: Newton steps of an M step at most, how close to a root is enough, as the next M step goes on; and how often a way
+#: that goes too far is halved.
+_NEWTON, _CLOSE, _HALVED = 40, 1e-6, 30
 
 
 @dataclass(frozen=True)
@@ -227,6 +228,8 @@ class Steps:
         """Return the mode of entries under any prior of single numbers: the root of the slope on the unconstrained
         scale, where that is no lower than where they are."""
         role, prior = self.roles[site], self.model.prior(site, like=value.double())
+        while _is_of(prior, distributions.Independent):  # the density of each entry is asked, not of all together
+            prior = prior.base_dist
         one, other = (counted.double() for counted in own)
         transform = biject_to(constraints.real if role == "place" else self.model.sites[site].support)
 
@@ -248,12 +251,24 @@ class Steps:
             return first.detach(), second
 
         start = transform.inv(value.double()).clamp(-_FAR, _FAR) if role != "place" else value.double()
-        far = _FAR if role != "place" else _FAR * (1 + start.abs() + (one / other.clamp(min=1e-9)).abs())
-        upper = torch.full_like(start, 1.0) * far
-        lower = -upper if floor is None else torch.log(floor.double())
-        found = decreasing_root(slope, lower, upper, torch.maximum(start, lower), max_iterations=_NEWTON)
-        better = gain(found) >= gain(torch.maximum(start, lower))
-        return transform(torch.where(better, found, torch.maximum(start, lower))).to(value)
+        # On scales of logarithms and logits one step goes so far: from farther off Newton's method comes back slowly.
+        if role == "place":
+            upper = _FAR * (1 + start.abs() + (one / other.clamp(min=1e-9)).abs())
+            lower = -upper
+        else:
+            lower, upper = ((start + step).clamp(-_FAR, _FAR) for step in (-_STEP, _STEP))
+        if floor is not None:
+            lower = torch.maximum(lower, torch.log(floor.double()))
+            start, upper = torch.maximum(start, lower), torch.maximum(upper, lower)
+        found = decreasing_root(slope, lower, upper, start, tolerance=_CLOSE, max_iterations=_NEWTON)
+        least = gain(start)
+        # What is found lies uphill: where it is lower, beyond a maximum or short of one, the way there is halved.
+        for _ in range(_HALVED):
+            worse = ~(gain(found) >= least)
+            if not bool(worse.any()):
+                break
+            found = torch.where(worse, 0.5 * (found + start), found)
+        return transform(torch.where(gain(found) >= least, found, start)).to(value)
 
     def _sums(
         self, statistics: Sequence[Tensor], state: Mapping[str, Tensor], sites: Sequence[str]

@@ -21,8 +21,9 @@ from custom_inference.compiled.sources import Entries, Source
 from custom_inference.core.programs.density import RowDensity
 from ppl_models import Data, Model
 
-#: Rows, and values of their latents, on which factors are proved to be the program; and by how much they may differ.
-_PROVED, _DIFFER = 48, 1e-7
+#: Values of all latents on which factors are proved to be the program, at most: even ones, and random ones; by how much
+#: they may differ; and rows, at most.
+_DIFFERENT, _DRAWN, _DIFFER, _PROVED = 8, 2, 1e-7, 4096
 #: Log-probabilities below are those of what cannot be.
 _IMPOSSIBLE = -1e20
 #: Values of a row that a step of its sum takes at once, at most.
@@ -64,13 +65,11 @@ class Structure:
     def bind(self, data: Data, *, prove_too: bool = True) -> Bound:
         """Read rows: the features of what was observed, and the parameters that differ between rows.
 
-        prove_too: prove the factors of rows that are given something, which may be other than in the rows before.
+        prove_too: prove the factors in every one of these rows, which may be other than those that were probed.
 
         Raises NotCompiled where a statement of these rows is not as it was in the rows that were probed.
         """
         data = data.to(dtype=torch.float64)
-        if prove_too and (data.others or self.varying):
-            prove(self, data)
         zeros = torch.zeros(len(data), len(self.variables), dtype=torch.long)
         with torch.no_grad():
             stated = read(self.model, data, self.probe.fingerprints[0], self.variables, zeros, self.probe.tabulated)
@@ -101,7 +100,10 @@ class Structure:
         plan = Plan.of(scopes, self.variables.sizes)
         if plan.width > WIDEST:
             raise NotCompiled(f"its sum goes through {plan.width:.3g} values of a row at once, of at most {WIDEST}")
-        return Bound(self, tuple(blocks), tuple(parts), tuple(cells), offset, plan)
+        found = Bound(self, tuple(blocks), tuple(parts), tuple(cells), offset, plan)
+        if prove_too:
+            prove(found, data)
+        return found
 
     def _features(self, stated: Statement, elements: Tensor, law: Law) -> tuple[Tensor, Tensor]:
         """Features (N, E, F) and bases (N, E) of some elements, 0 where they are masked."""
@@ -274,36 +276,43 @@ def flatten(rows: Bound, values: Mapping[str, Tensor]) -> Tensor:
     return rows.structure.entries.flatten({site: values[site].to(rows.like) for site in rows.structure.entries.shapes})
 
 
-def choose_rows(data: Data) -> Tensor:
+def choose_rows(data: Data, most: int = _READ) -> Tensor:
     """Numbers of some rows that differ in what they are given, the first of each, with others."""
     number, given = len(data), [one.reshape(len(data), -1) for one in data.others.values()]
-    rows = torch.linspace(0, number - 1, min(number, _READ)).long()
+    rows = torch.linspace(0, number - 1, min(number, most)).long()
     if given:
         _, place = torch.unique(torch.cat([one.double() for one in given], 1), dim=0, return_inverse=True)
         first = torch.full((int(place.max()) + 1,), number).scatter_reduce(0, place, torch.arange(number), "amin")
-        rows = torch.cat([first[:: max(1, len(first) // _READ)], rows])
+        rows = torch.cat([first[:: max(1, len(first) // most)], rows])
     return torch.unique(rows)
 
 
-def prove(structure: Structure, data: Data) -> None:
-    """Compare the factors with the program's own log joint, row by row, at random globals and values of the latents.
+def prove(bound: Bound, data: Data) -> None:
+    """Compare the factors of rows with the program's own log joint, row by row, at random globals and at values of the
+    latents that reach all of each: what one row alone has is not in others, where structure is looked for. Of very many
+    rows some are, among them all that differ in what they are given, as far as these are not too many.
 
     Raises NotCompiled where they differ.
     """
+    structure = bound.structure
     probe, variables = structure.probe, structure.variables
-    rows = choose_rows(data)
-    rows = rows[torch.randperm(len(rows), generator=probe.generator)[:_PROVED]]
-    some, sizes, extreme = data.rows(rows), torch.tensor(variables.sizes), probe.bases()
-    bound = structure.bind(some, prove_too=False)
-    for attempt in range(4):
+    rows = choose_rows(data, _PROVED)
+    if len(rows) < len(data):
+        bound, data = bound.select(rows), data.rows(rows)
+    sizes = torch.tensor(variables.sizes)
+    number = max((len(one) for one in variables.options), default=1)
+    for attempt in range(min(number, _DIFFERENT) + _DRAWN):
         params = probe.draw_globals()
-        drawn = (torch.rand(len(rows), len(sizes), generator=probe.generator, dtype=torch.float64) * sizes).long()
-        if attempt < 2:
-            drawn[: len(extreme)] = extreme[: len(drawn)]
-        density = RowDensity(structure.model, params, some, variables.layout, variables.plates)
+        if attempt < min(number, _DIFFERENT):  # the first, the last, and those between
+            part = attempt / max(min(number, _DIFFERENT) - 1, 1)
+            chosen = (part * (sizes - 1)).round().long().expand(len(data), -1)
+        else:
+            noise = torch.rand(len(data), len(sizes), generator=probe.generator, dtype=torch.float64)
+            chosen = (noise * sizes).long()
+        density = RowDensity(structure.model, params, data, variables.layout, variables.plates)
         with torch.no_grad():
-            expected = density(variables.codes(drawn, some.x)[None])[0]
-            found = bound.log_joint(structure.entries.flatten(params), drawn)
+            expected = density(variables.codes(chosen, data.x)[None])[0]
+            found = bound.log_joint(structure.entries.flatten(params), chosen)
         possible = expected > _IMPOSSIBLE
         apart = possible & ~((found - expected).abs() <= _DIFFER * (1 + expected.abs()))
         apart |= ~possible & ~(found <= _IMPOSSIBLE)

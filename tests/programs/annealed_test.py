@@ -7,7 +7,6 @@ import custom_inference as ci
 from custom_inference.core.latent_values import posteriors_of
 from tests.programs.zoo import PROGRAMS, as_numpy, case_of
 
-
 #: Programs of which a few rows are annealed in seconds: not those whose every move runs through forty statements.
 NAMES = [name for name in PROGRAMS if name not in ("hidden_chain", "broken_chain")]
 

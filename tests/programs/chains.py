@@ -80,13 +80,14 @@ class BrokenChain(HiddenChain):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class AddedChains(RowModel):
-    """Two hidden chains of bits a row, each with what it adds to the mean of a step (factorial hidden Markov models)."""
+    """Two hidden chains of bits a row, each with what it adds to the mean of a step: factorial hidden Markov models."""
 
     num_steps: int
     num_chains: int = 2
 
     axes: ClassVar[Mapping[str, str]] = {"chain": "num_chains", "feature": "num_steps"}
     support: ClassVar[Any] = constraints.real
+    of_emissions: ClassVar[Mapping[str, Site]]
 
     @property
     def sites(self) -> Mapping[str, Site]:
@@ -103,10 +104,6 @@ class AddedChains(RowModel):
             **bits,
             "x": Site("observed", ("feature",), ("row",), self.support),
         }
-
-    @property
-    def of_emissions(self) -> dict[str, Site]:
-        raise NotImplementedError
 
     def draw_locals(self, site: Mapping[str, Tensor]) -> list[Tensor]:
         """The bits (..., N, T) of both chains."""
@@ -127,7 +124,7 @@ CHANCES = {"begin": [0.4, 0.5], "rise": [0.2, 0.4], "stay": [0.8, 0.6]}
 class AddedLevels(AddedChains):
     """Normal steps about the level that both chains make."""
 
-    of_emissions = {
+    of_emissions: ClassVar[Mapping[str, Site]] = {
         "level": Site("global", (), support=constraints.real),
         "step": Site("global", ("chain",), support=constraints.real),
         "noise": Site("global", (), support=constraints.positive),
@@ -152,8 +149,8 @@ class AddedRates(AddedChains):
     """Counts, to whose rate each chain adds its own while it is on."""
 
     likelihood: ClassVar[Any] = Poisson()
-    support = constraints.nonnegative_integer
-    of_emissions = {
+    support: ClassVar[Any] = constraints.nonnegative_integer
+    of_emissions: ClassVar[Mapping[str, Site]] = {
         "base": Site("global", (), support=constraints.positive),
         "rate": Site("global", ("chain",), support=constraints.positive),
     }

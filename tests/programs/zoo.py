@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -11,7 +12,18 @@ import pytest
 import torch
 
 from ppl_models import Data, Example
-from tests.programs import annotators, causes, chains, classes, effects, experts, factors, item_response, mixtures, regimes
+from tests.programs import (
+    annotators,
+    causes,
+    chains,
+    classes,
+    effects,
+    experts,
+    factors,
+    item_response,
+    mixtures,
+    regimes,
+)
 from tests.programs import wildlife as animals
 from tests.programs.references import annotators as of_annotators
 from tests.programs.references import causes as of_causes
@@ -144,7 +156,7 @@ def case_of(name: str, *, missing: bool | None = None) -> Case:
     return Case(example.model, data, reference, example.truth)
 
 
-def some(*names: str) -> Any:
-    """Parametrises a test by programs: those named in every run, the others among the slow ones."""
-    marks = {name: [] if name in names else [pytest.mark.slow] for name in PROGRAMS}
-    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in PROGRAMS])
+def some(*names: str, without: Sequence[str] = ()) -> Any:
+    """Parametrises a test by programs: those named in every run, the others among the slow ones, but for some."""
+    marks = {name: [] if name in names else [pytest.mark.slow] for name in PROGRAMS if name not in without}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=own) for name, own in marks.items()])

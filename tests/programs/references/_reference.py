@@ -37,6 +37,8 @@ _DENSITIES: dict[str, Callable[..., Array]] = {
     "gamma": lambda value, shape, rate: stats.gamma.logpdf(value, shape, scale=1 / rate),
     "lognormal": lambda value, mean, sd: stats.lognorm.logpdf(value, s=sd, scale=np.exp(mean)),
     "dirichlet": _dirichlet,
+    "student": stats.t.logpdf,
+    "kumaraswamy": lambda v, a, b: np.log(a * b) + xlogy(a - 1, v) + xlogy(b - 1, 1 - v**a),
 }
 
 

@@ -1,4 +1,4 @@
-"""log p(x_n, latents_n | globals) of chains; of long ones the sums over all of them by forwards and backwards passes."""
+"""log p(x_n, latents_n | globals) of chains; of long ones the sums by forwards and backwards passes."""
 
 import numpy as np
 from scipy import stats
