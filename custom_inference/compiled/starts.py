@@ -126,12 +126,7 @@ class Starts(Proposals):
             for block, one, other in zip(rows.blocks, some.gather(_one_hot(some, chosen)), mean, strict=True)
         ]
         scale = len(rows) / number
-        mixed = [(1 - _OWN) * one for one in mean]
-        for place, block in enumerate(rows.blocks):
-            if block.is_direct:  # whose probabilities are kept by row
-                mixed[place][:, index] += scale * _OWN * own[place]
-            else:
-                mixed[place] += scale * _OWN * own[place]
+        mixed = [scale * _OWN * one + (1 - _OWN) * other for one, other in zip(own, mean, strict=True)]
         step = self._step_at(rows, mixed, float(len(rows)))
         state = self.engine.m_step(model, self._typical(model, rows, generator), step, rows)
         return _perturb(model, rows, state, step, generator, 0.1)
