@@ -138,7 +138,11 @@ class Plan:
         a, b = a.reshape(-1, size), b[0].reshape(-1, size)
         top, level = a.detach().amax(-1, keepdim=True), b.detach().amax(-1)
         product = torch.exp(a - top) @ torch.exp(b - level.unsqueeze(-1)).T
-        if not bool((product > 0).all()):
+        try:
+            lost = not bool((product > 0).all())
+        except RuntimeError:  # within torch.vmap, where values cannot be asked
+            return None
+        if lost:
             return None
         found = torch.log(product) + top + level
         found = found.reshape(-1, *(self.sizes[v] for v in (*left, *right)))
@@ -187,13 +191,16 @@ class Plan:
         own = [v for v in order if v in scope]
         return found.permute(0, *(1 + own.index(v) for v in scope))
 
-    def decode(self, tables: Sequence[Tensor], choose: Callable[[Tensor], Tensor], reduction: Reduction) -> Tensor:
-        """Give every variable a value in every row (N, V), going backwards through the steps.
+    def decode(
+        self, tables: Sequence[Tensor], choose: Callable[[Tensor], Tensor], reduction: Reduction, copies: int = 1
+    ) -> Tensor:
+        """Give every variable a value in every row (N, V), going backwards through the steps; with so many ``copies``
+        (copies N, V), all rows of one behind those of another.
 
         choose: takes log weights (N, C) and returns the numbers (N,) of the chosen ones.
         """
         total, every = self.run(tables, reduction)
-        rows = max([len(total), *(len(table) for table in tables)])
+        rows = copies * max([len(total), *(len(table) for table in tables)])
         values = torch.zeros(rows, len(self.sizes), dtype=torch.long, device=total.device)
         for step in reversed(self.steps):
             weight = self._given(step, [every[one] for one in step.inputs], values)
@@ -209,7 +216,7 @@ class Plan:
             known = [v for v in scope if v not in step.gone]
             free = tuple(v for v in scope if v in step.gone)
             moved = table.permute(0, *(1 + scope.index(v) for v in (*known, *free)))
-            row = torch.arange(rows, device=table.device) if len(table) > 1 else torch.zeros_like(values[:, 0])
+            row = torch.arange(rows, device=table.device) % len(table)
             part = moved[(row, *(values[:, v] for v in known))]
             part = self._align(part, free, step.gone)
             total = part if total is None else total + part
