@@ -1,5 +1,5 @@
-"""Chains of latents, whose values together are beyond any table, by the sums of their factors: in all that is fitted and
-asked for, against the forward and the Viterbi recursion."""
+"""Chains of latents, whose values together are beyond any table, by the sums of their factors: in all that is fitted
+and asked for, against the forward and the Viterbi recursion."""
 
 from __future__ import annotations
 
@@ -14,8 +14,20 @@ import pytest
 import torch
 from torch.distributions import constraints
 
-from custom_inference import NUTS, SVI, Exact, Fit, fit, marginal_likelihood, methods_for, observed_information
+from custom_inference import (
+    NUTS,
+    SVI,
+    Exact,
+    Fit,
+    bootstrap,
+    fit,
+    marginal_likelihood,
+    methods_for,
+    observed_information,
+)
+from custom_inference.compiled.labels import find_places, reorder, reorder_draws
 from custom_inference.compiled.posterior import FactorPosterior
+from custom_inference.compiled.structure import structure_of
 from custom_inference.core.local_inference import is_feasible, solve_local
 from custom_inference.core.over_draws import FactorMixture
 from custom_inference.core.posterior_bounds import bound_of
@@ -277,3 +289,57 @@ def test_guides_of_all_values_of_a_chain_refuse_it_and_are_not_offered():
     assert not {"mean_field", "amortized"} & set(methods_for(LONG))
     with pytest.raises(MethodError, match=r"EM\(\)"):
         SVI(guide="mean_field").fit(LONG, LONG_ROWS, progress=False)
+
+
+def test_states_that_change_places_between_draws_are_brought_into_one_order(long_fit):
+    generator = torch.Generator().manual_seed(0)
+    centre = {site: value.double() for site, value in long_fit.globals.items()}
+    orders = [torch.randperm(STATES, generator=generator) for _ in range(12)]
+    noise = [torch.randn(1, generator=generator) * 1e-3 for _ in orders]
+
+    def named(order, shift):
+        moved = {site: value[order] for site, value in centre.items()}
+        moved["move"] = moved["move"][:, order]
+        return {site: value * (1 + float(shift)) for site, value in moved.items()}
+
+    each = [named(*pair) for pair in zip(orders, noise, strict=True)]
+    draws = {site: torch.stack([one[site] for one in each]).unflatten(0, (2, 6)) for site in centre}
+    found = reorder_draws(LONG, draws)
+    last = orders[5]
+    for site, value in found.items():
+        spread = value / (1 + torch.stack(noise).reshape(2, 6, *[1] * (value.ndim - 2)))
+        torch.testing.assert_close(spread, spread[:1, :1].expand_as(spread), rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(spread[0, 0], named(last, 0.0)[site], rtol=1e-6, atol=1e-9)
+
+
+def test_latents_follow_the_order_of_their_states(long_fit):
+    params = {site: value.double() for site, value in long_fit.globals.items()}
+    order = torch.tensor([2, 0, 1])
+    moved = {site: value[order] for site, value in params.items()}
+    moved["move"] = moved["move"][:, order]
+    path = torch.as_tensor(viterbi(params, LONG_ROWS))
+    renamed = {f"z{t}": torch.argsort(order)[path[:, t]] for t in range(40)}
+    found = reorder(LONG, moved | renamed, params)
+    for site, value in params.items():
+        torch.testing.assert_close(found[site], value)
+    assert all(torch.equal(found[f"z{t}"], path[:, t]) for t in range(40))
+
+
+def test_priors_that_tell_states_apart_keep_them_in_place():
+    lopsided = dist.Dirichlet(torch.tensor([5.0, 1.0, 1.0]))
+    x = rows_of(6, 4)
+    for model, number in ((chain_of(4), 1), (chain_of(4).with_priors(start=lopsided), 0)):
+        structure_of(model, model.prepare(x))
+        assert len(find_places(model)) == number
+
+
+def test_refits_of_resampled_rows_are_in_the_order_of_the_fit():
+    x = rows_of(40, 6)
+    own = fit(chain_of(6), x, init=globals_of(3), max_iterations=30, progress=False)
+    found = bootstrap(own, draws=3, progress=False)
+    assert set(found.standard_error) == {"start", "move", "emit"}
+    reference = own.globals
+    for number in range(3):
+        one = {site: value[number] for site, value in found.draws.items()}
+        again = reorder(own.model, one, reference)
+        assert all(torch.equal(again[site], one[site]) for site in one)
