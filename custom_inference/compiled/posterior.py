@@ -140,8 +140,7 @@ class FactorPosterior(LocalPosterior):
             log_p = self.log_prob(codes[:, None].expand(-1, len(self.bound), -1)).T
             apart = torch.where(log_q > -torch.inf, log_q - log_p, torch.zeros_like(log_p))
             return (log_q.exp() * apart).sum(-1)
-        draws = q.sample(_DRAWS, seed=seed)
-        return torch.stack([q.log_prob(one) - self.log_prob(one) for one in draws]).mean(0)
+        return estimate_divergence(q, self, seed=seed)
 
     def _from_factors(self, q: FactorPosterior) -> Tensor:
         """Return the divergence from a posterior of the same factors at other globals: expectations of their logs."""
@@ -174,3 +173,13 @@ class FactorPosterior(LocalPosterior):
 
     def to(self, device: torch.device | str) -> Any:
         return self
+
+
+def estimate_divergence(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> Tensor:
+    """Return the mean over draws of q of log q - log p, (N,); p evaluates all draws at once."""
+    if not q.stored:  # which takes all draws at once, too
+        draws, log_q = q.sample_with_density(_DRAWS, seed=seed)
+    else:
+        draws = q.sample(_DRAWS, seed=seed)
+        log_q = torch.stack([q.log_prob(one) for one in draws])
+    return (log_q - p.log_prob(draws)).mean(0)

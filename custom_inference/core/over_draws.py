@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.posterior import FactorPosterior
+from custom_inference.compiled.posterior import FactorPosterior, estimate_divergence
 from custom_inference.compiled.structure import flatten
 from custom_inference.core.engine import Params
 from custom_inference.core.isolation import seed_of
@@ -31,8 +31,8 @@ from ppl_models import Data, Model
 #: Draws that are averaged over, at most, evenly spaced over the chains; of large data so many that they take about
 #: _PRODUCTS products of entries and values, but no fewer than _FEWEST.
 AVERAGED, _FEWEST, _PRODUCTS = 200, 25, 2e10
-#: Draws whose modes are compared, at most, and those that a divergence is estimated by.
-_MODES, _DRAWS = 20, 200
+#: Draws whose modes are compared, at most.
+_MODES = 20
 
 
 def mixture_over_draws(fit: Any) -> LocalPosterior | None:
@@ -166,5 +166,4 @@ class FactorMixture(_Mixture):
 
     def divergence_from(self, q: LocalPosterior, *, seed: int = 0) -> Tensor:
         """Return the mean over draws of q, an estimate of KL(q || this), (N,)."""
-        draws = q.sample(_DRAWS, seed=seed)
-        return torch.stack([q.log_prob(one) - self.log_prob(one) for one in draws]).mean(0)
+        return estimate_divergence(q, self, seed=seed)
