@@ -170,6 +170,7 @@ def test_chains_of_globals_are_drawn_with_the_latents_summed_out_and_averaged_ov
     found = NUTS(num_samples=4, warmup=4, chains=1, max_tree_depth=3).fit(
         chain_of(12), x, init=globals_of(1), progress=False, dtype=torch.float64
     )
+    assert found.draws is not None
     draws = [{site: value[0, n] for site, value in found.draws.items()} for n in range(4)]
     posterior = found.posterior
     assert isinstance(posterior, FactorMixture)
@@ -279,6 +280,7 @@ def test_divergences_of_short_chains_by_factors_are_those_of_tables():
     data = model.prepare(x).to(dtype=torch.float64)
     tables = [solve_local(model, globals_of(n), data).posterior for n in (0, 1)]
     bound = bind_rows(RowDensity.of(model, globals_of(0), data))
+    assert bound is not None
     factors = [FactorPosterior(bound, bound.structure.entries.flatten(globals_of(n))) for n in (0, 1)]
     expected = kullback_leibler(*tables)
     torch.testing.assert_close(kullback_leibler(*factors), expected)
