@@ -14,6 +14,7 @@ from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 from torch.distributions import Transform, biject_to
 
+from custom_inference.compiled.labels import reorder_draws
 from custom_inference.core.align import align_draws
 from custom_inference.core.diagnostics import convergence, round_for_file
 from custom_inference.core.ended import Ended
@@ -219,6 +220,8 @@ class NUTS(Method):
             draws[site] = transforms[site].inv(values)
         if model.has_components:
             draws = align_draws(draws, model.dims, site=model.component_site, within=exchangeable(model))
+        elif is_own_of_rows(model):
+            draws = reorder_draws(model, draws)
         lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in chains])
         divergences = sum(chain[-1].divergences for chain in chains)
         found = convergence({site: value.double().cpu().numpy() for site, value in {**draws, "log joint": lp}.items()})

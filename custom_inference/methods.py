@@ -26,6 +26,7 @@ from custom_inference.core.registry import EXACT_EM_UP_TO, engines_of, family_of
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.mcmc import NUTS
+from custom_inference.svi.guides.programs import takes_values_of
 from custom_inference.svi.method import SVI
 from ppl_models import MODELS, CapacityError, Data, MethodError, Model, PPLError, PriorError
 from ppl_models.core.errors import unknown_name
@@ -255,7 +256,8 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
         climbs: dict[str, Any] = {"optimizer": "lbfgs", "restarts": _GUIDE_STARTS} if summed else {}
         climbs = {} if model.data_kind == "documents" else climbs  # their guides draw
         full = ("gaussian",) if continuous and climbs else ()
-        found |= {name: partial(SVI, guide=name, **climbs) for name in ("mean_field", *full, "amortized")}
+        if takes_values_of(model):
+            found |= {name: partial(SVI, guide=name, **climbs) for name in ("mean_field", *full, "amortized")}
     elif model.code_bits is not None or continuous or not model.rows_are_independent:
         found["svi"] = partial(SVI, guide="mean_field")
         if model.rows_are_independent:

@@ -17,11 +17,13 @@ from torch import Tensor
 
 from custom_inference.checks.calibration.simulate import Problem, rows_of
 from custom_inference.checks.standard_errors import StandardErrors
+from custom_inference.compiled.labels import reorder
 from custom_inference.core.align import match_blocks, match_components
 from custom_inference.core.ended import Ended
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.isolation import seed_of
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.method import Method
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import engines_of
@@ -50,7 +52,8 @@ def bootstrap(
         raise MethodError(unknown_name("bootstrap", how, HOW))
     require_whole("draws", draws, 2)
     if method is None:  # EM by the engine of the fit
-        if fit.solver is None or fit.bound_name not in engines_of(fit.model):
+        compiled = is_own_of_rows(fit.model) and fit.bound_name == "exact" and not fit.model.has_continuous_locals
+        if not compiled and (fit.solver is None or fit.bound_name not in engines_of(fit.model)):
             name = f"{fit.method_name} of {type(fit.model).__name__}"
             raise MethodError(f"{name} is not refitted by itself; expected method=")
         method = EM() if fit.bound_name == "exact" else VariationalEM(guide=fit.bound_name)
@@ -85,6 +88,8 @@ def _align_globals(again: Fit, fit: Fit, sets: list[list[int]]) -> dict[str, Ten
     """The globals that were learned, with their components in the order of the fit's."""
     sites = [site for site in fit.model.global_sites if site not in fit.model.known]
     values = {site: again.params[site] for site in sites}
+    if not fit.model.has_components:
+        return reorder(fit.model, values, fit.params) if is_own_of_rows(fit.model) else values
     site, dims = fit.model.component_site, fit.model.dims
     if not sets or site not in values or "component" not in dims[site]:
         return values

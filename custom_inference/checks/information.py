@@ -24,7 +24,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import is_feasible, log_likelihood
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.reference import log_evidence
+from custom_inference.core.programs.evidence import row_evidence
 from custom_inference.svi.guides.bases import with_modes
 from ppl_models import MethodError
 
@@ -43,7 +43,7 @@ def observed_information(fit: Fit) -> StandardErrors:
     be turned, components that coincide): ``bootstrap`` has none of these limits.
     """
     model, name = fit.model, type(fit.model).__name__
-    if not model.rows_are_independent or not is_feasible(model):
+    if not model.rows_are_independent or not is_feasible(model, fit.data):
         raise MethodError(f"the information of {name}: its evidence is not exact here; expected bootstrap(fit)")
     sites = [site for site in model.global_sites if site not in model.known]
     coordinates = _coordinates(fit, sites)
@@ -87,8 +87,7 @@ def _evidence(fit: Fit) -> Callable[[dict[str, Tensor]], Tensor]:
     """Make the function that gives log p(x_n | globals), (N,), with gradients to the globals."""
     if not is_own_of_rows(fit.model):
         return lambda params: log_likelihood(fit.model, params, fit.data)
-    density = RowDensity.of(fit.model, fit.globals, fit.data).double()
-    return lambda params: log_evidence(density.at(params))
+    return row_evidence(RowDensity.of(fit.model, fit.globals, fit.data).double())
 
 
 def _concatenate(params: dict[str, Tensor], sites: list[str]) -> Tensor:

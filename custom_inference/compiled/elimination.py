@@ -144,7 +144,11 @@ class Plan:
         top, level = a.detach().amax(-1, keepdim=True), b.detach().amax(-1)
         product = torch.exp(a - top) @ torch.exp(b - level.unsqueeze(-1)).T
         finite = torch.finfo(product.dtype)
-        if not bool((product > finite.tiny / finite.eps).all()):  # below, digits are lost, or all of it
+        try:  # below, digits are lost, or all of it
+            lost = not bool((product > finite.tiny / finite.eps).all())
+        except RuntimeError:  # within torch.vmap, where values cannot be asked
+            return None
+        if lost:
             return None
         found = torch.log(product) + top + level
         found = found.reshape(-1, *(self.sizes[v] for v in (*left, *right)))
@@ -193,30 +197,31 @@ class Plan:
         return found.permute(0, *(1 + own.index(v) for v in scope))
 
     def decode(
-        self, tables: Sequence[Tensor], choose: Callable[[Tensor], Tensor], reduction: Reduction, times: int = 1
+        self, tables: Sequence[Tensor], choose: Callable[[Tensor], Tensor], reduction: Reduction, copies: int = 1
     ) -> Tensor:
-        """Give every variable a value in every row, so many times, (times N, V), going backwards through the steps.
+        """Give every variable a value in every row (N, V), going backwards through the steps; with so many ``copies``
+        (copies N, V), all rows of one behind those of another.
 
-        choose: takes log weights (times N, C) and returns the numbers (times N,) of the chosen ones.
+        choose: takes log weights (copies N, C) and returns the numbers (copies N,) of the chosen ones.
         """
         total, every = self.run(tables, reduction)
         rows = max([len(total), *(len(table) for table in tables)])
-        values = torch.zeros(times * rows, len(self.sizes), dtype=torch.long, device=total.device)
+        values = torch.zeros(copies * rows, len(self.sizes), dtype=torch.long, device=total.device)
         for step in reversed(self.steps):
-            weight = self._condition(step, [every[one] for one in step.inputs], values, times)
+            weight = self._condition(step, [every[one] for one in step.inputs], values)
             chosen = choose(weight.reshape(len(values), -1))
             for v, own in zip(step.gone, _unravel(chosen, [self.sizes[v] for v in step.gone]), strict=True):
                 values[:, v] = own
         return values
 
-    def _condition(self, step: Step, inputs: Sequence[Tensor], values: Tensor, times: int) -> Tensor:
-        """Log weights (times N, *gone) of the variables of a step, given the values of those that it keeps."""
+    def _condition(self, step: Step, inputs: Sequence[Tensor], values: Tensor) -> Tensor:
+        """Log weights (copies N, *gone) of the variables of a step, given the values of those that it keeps."""
         total, rows = None, len(values)
         for table, scope in zip(inputs, step.scopes, strict=True):
             known = [v for v in scope if v not in step.gone]
             free = tuple(v for v in scope if v in step.gone)
             moved = table.permute(0, *(1 + scope.index(v) for v in (*known, *free)))
-            row = torch.arange(len(table), device=table.device).repeat(rows // len(table))
+            row = torch.arange(rows, device=table.device) % len(table)
             part = moved[(row, *(values[:, v] for v in known))]
             part = self._align(part, free, step.gone)
             total = part if total is None else total + part

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.elimination import Plan
+from custom_inference.compiled.probes import combinations
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
 from custom_inference.core.posteriors.protocol import draw_slots
@@ -18,6 +22,10 @@ from ppl_models import CapacityError
 _TABLE = 2**12
 #: Entries of such a table, over all rows.
 _ENTRIES = 2**25
+#: Numbers that draws made at once take.
+_DRAWN = 2**24
+#: Draws that a divergence is estimated by where it is no sum.
+_DRAWS = 200
 
 
 @dataclass(frozen=True)
@@ -54,12 +62,30 @@ class FactorPosterior(LocalPosterior):
     @cached_property
     def probabilities(self) -> list[Tensor]:
         """Return the probabilities (N, S) of the values of every variable."""
-        variables, rows = self.bound.structure.variables, len(self.bound)
-        tables = self._tables()
-        # A further factor of every variable, of no effect, in every row: its marginals are those of the variable.
-        ones = [self.flat.new_zeros(rows, size) for size in variables.sizes]
-        plan = type(self.bound.plan).of([*self._scopes, *((v,) for v in range(len(variables)))], variables.sizes)
-        return plan.marginals([*tables, *ones])[1][len(tables) :]
+        return self.joint_probabilities([(v,) for v in range(len(self.bound.structure.variables))])
+
+    def joint_probabilities(self, asked: Sequence[tuple[int, ...]]) -> list[Tensor]:
+        """Return, of several sets of variables, the probabilities (N, *sizes) of their values together."""
+        sizes, tables = self.bound.structure.variables.sizes, self._tables()
+        # A further factor of every set, of no effect, in every row: its marginals are those of the variables.
+        ones = [self.flat.new_zeros(len(self.bound), *(sizes[v] for v in scope)) for scope in asked]
+        return Plan.of([*self._scopes, *asked], sizes).marginals([*tables, *ones])[1][len(tables) :]
+
+    def table_of(self, name: str) -> tuple[Tensor, Tensor] | None:
+        """Return the values (S, w) of one latent, and their log-probabilities (N, S); None where there are too many."""
+        variables = self.bound.structure.variables
+        own = variables.of_site(name)
+        sizes = tuple(variables.sizes[v] for v in own)
+        if math.prod(sizes) > _TABLE:
+            return None
+        values = combinations(sizes)
+        parts = [variables.options[v][values[:, place]] for place, v in enumerate(own)]
+        share = self.joint_probabilities([tuple(own)])[0]
+        return torch.cat(parts, 1).to(self.flat), share.flatten(1).log()
+
+    @property
+    def _scopes(self) -> list[tuple[int, ...]]:
+        return [scope for block in self.bound.blocks for scope in block.scopes]
 
     @property
     def mean(self) -> Tensor:
@@ -88,35 +114,44 @@ class FactorPosterior(LocalPosterior):
         def choose(weight: Tensor) -> Tensor:
             return draw_slots(torch.log_softmax(weight, -1), 1, generator)[:, 0]
 
-        drawn = self.bound.plan.decode(tables, choose, "sum", num_samples)
-        return self._codes(drawn).reshape(num_samples, len(self.bound), -1)
+        drawn, step = list[Tensor](), max(1, int(_DRAWN / (max(1, len(self.bound)) * self.bound.plan.width)))
+        for start in range(0, num_samples, step):
+            copies = min(step, num_samples - start)
+            chosen = self.bound.plan.decode(tables, choose, "sum", copies)
+            drawn.append(self._codes(chosen).unflatten(0, (copies, -1)))
+        return torch.cat(drawn)
 
     def log_prob(self, source: Tensor) -> Tensor:
-        """Evaluate the log-probability of codes (N, W), giving (N,)."""
+        """Evaluate the log-probability of codes (..., N, W), giving (..., N); minus infinity of what is no value."""
         variables = self.bound.structure.variables
-        chosen = [
-            (source[:, None, place].to(options) == options).all(-1).long().argmax(-1)
+        same = [
+            (source[..., None, place].to(options) == options).all(-1)
             for place, options in zip(variables.places, variables.options, strict=True)
         ]
-        joint = self.bound.log_joint(self.flat, torch.stack(chosen, -1))
-        return joint - self.log_evidence
+        known = torch.stack([one.any(-1) for one in same]).all(0)
+        chosen = torch.stack([one.long().argmax(-1) for one in same], -1)
+        joint = self.bound.log_joint(self.flat, chosen) - self.log_evidence
+        return torch.where(known, joint, torch.full_like(joint, -torch.inf))
 
     def divergence_from(self, q: LocalPosterior, *, seed: int = 0) -> Tensor:
-        """Return KL(q || this) of every row, (N,): exact between posteriors of the same factors, at other globals."""
-        if not isinstance(q, FactorPosterior) or self._scopes != q._scopes or len(q.bound) != len(self.bound):
-            return super().divergence_from(q, seed=seed)
-        # Tables of all rows together are those of every row, so that each has marginals of its own.
-        own, other = ([t.expand(len(self.bound), *t.shape[1:]) for t in one._tables()] for one in (q, self))
-        total, share = q.bound.plan.marginals(own)
-        found = self.bound.plan.total(other) - total
-        for weight, one, two in zip(share, own, other, strict=True):
-            found = found + (weight * (one - two)).flatten(1).sum(-1)
-        return found.clamp_min(0)
+        """Return KL(q || this), (N,): exact where q has a table, or the same factors; else the mean over draws."""
+        if isinstance(q, FactorPosterior) and q._scopes == self._scopes:
+            return self._from_factors(q)
+        if q.tabulated and not q.continuous:
+            codes, log_q = q.table()
+            log_p = self.log_prob(codes[:, None].expand(-1, len(self.bound), -1)).T
+            apart = torch.where(log_q > -torch.inf, log_q - log_p, torch.zeros_like(log_p))
+            return (log_q.exp() * apart).sum(-1)
+        return estimate_divergence(q, self, seed=seed)
 
-    @property
-    def _scopes(self) -> list[tuple[int, ...]]:
-        """The variables that each factor is about."""
-        return [scope for block in self.bound.blocks for scope in block.scopes]
+    def _from_factors(self, q: FactorPosterior) -> Tensor:
+        """Return the divergence from a posterior of the same factors at other globals: expectations of their logs."""
+        total = self.log_evidence - q.log_evidence + q.bound.offset - self.bound.offset
+        shares = q.joint_probabilities(q._scopes)
+        for share, own, other in zip(shares, q._tables(), self._tables(), strict=True):
+            apart = torch.where(share > 0, own - other, torch.zeros_like(share))
+            total = total + (share * apart).flatten(1).sum(1)
+        return total
 
     def table(self) -> tuple[Tensor, Tensor]:
         variables, number = self.bound.structure.variables, self.bound.structure.variables.layout.num_configurations
@@ -140,3 +175,13 @@ class FactorPosterior(LocalPosterior):
 
     def to(self, device: torch.device | str) -> Any:
         return self
+
+
+def estimate_divergence(q: LocalPosterior, p: LocalPosterior, *, seed: int = 0) -> Tensor:
+    """Return the mean over draws of q of log q - log p, (N,); p evaluates all draws at once."""
+    if not q.stored:  # which takes all draws at once, too
+        draws, log_q = q.sample_with_density(_DRAWS, seed=seed)
+    else:
+        draws = q.sample(_DRAWS, seed=seed)
+        log_q = torch.stack([q.log_prob(one) for one in draws])
+    return (log_q - p.log_prob(draws)).mean(0)

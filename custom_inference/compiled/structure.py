@@ -62,6 +62,12 @@ class Structure:
         scopes = {frozenset(group.parents) | ({group.own} if group.own is not None else set()) for group in self.groups}
         return len(self.variables) > 1 and not any(len(scope) == len(self.variables) for scope in scopes)
 
+    @property
+    def width(self) -> float:
+        """The largest number of values of a row that a step of the sum takes at once."""
+        own = [(*group.parents, *(() if group.own is None else (group.own,))) for group in self.groups]
+        return Plan.of(own, self.variables.sizes).width
+
     def bind(self, data: Data, *, prove_too: bool = True) -> Bound:
         """Read rows: the features of what was observed, and the parameters that differ between rows.
 
@@ -249,7 +255,7 @@ class Bound:
         return self.plan.total(self.tables(self.naturals(flat))) + self.offset
 
     def log_joint(self, flat: Tensor, chosen: Tensor) -> Tensor:
-        """Return log p(x_n, latents | globals), (N,), at the numbers (N, V) of the values of all variables."""
+        """Return log p(x_n, latents | globals), (..., N), at the numbers (..., N, V) of the values of all variables."""
         total, place = self.offset, 0
         row = torch.arange(len(self))
         tables = self.tables(self.naturals(flat))
@@ -257,7 +263,7 @@ class Bound:
             for scope in block.scopes:
                 own, place = tables[place], place + 1
                 at = row if len(own) > 1 else torch.zeros_like(row)
-                total = total + own[(at, *(chosen[:, v] for v in scope))]
+                total = total + own[(at, *(chosen[..., v] for v in scope))]
         return total
 
 

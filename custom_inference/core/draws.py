@@ -21,11 +21,11 @@ from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows, latent_values, layout_of_model
 from custom_inference.core.local_inference import is_feasible
 from custom_inference.core.over_draws import posteriors_along
-from custom_inference.core.programs.reference import count_configurations, count_reals
+from custom_inference.core.programs.reference import count_reals, count_summed
 from custom_inference.core.result import Result
 from custom_inference.core.settings import require_whole
 from custom_inference.core.states import Params
-from ppl_models import MethodError, Model
+from ppl_models import Data, MethodError, Model
 
 #: Draws are made so many entries at a time.
 _ENTRIES = 2**24
@@ -151,11 +151,11 @@ class PosteriorDraws:
     def infers_locals(self) -> bool:
         """Whether the exact posterior of the locals at every draw of the globals is at hand and cheap."""
         fit = self.fit
-        if not is_feasible(fit.model):
+        if not is_feasible(fit.model, fit.data):
             return False
         entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
         part = 1.0 if self._rows is None else min(1.0, self._rows / max(1, len(fit.data)))
-        return self.num_samples * entries * part * num_values(fit.model) <= _CHEAP
+        return self.num_samples * entries * part * num_values(fit.model, fit.data) <= _CHEAP
 
     @property
     def _rows(self) -> int | None:
@@ -249,10 +249,10 @@ def chains_and_draws(fit: Result) -> tuple[int, int]:
     return int(chains), int(length)
 
 
-def num_values(model: Model) -> float:
+def num_values(model: Model, data: Data) -> float:
     """How many values the exact posterior of a local is a sum over, about: of graphs and densities a large number."""
     if is_own_of_rows(model):
-        return count_configurations(model) * 25.0 ** min(count_reals(model), 3)
+        return count_summed(model, data) * 25.0 ** min(count_reals(model), 3)
     if model.code_bits is not None:
         return 2.0**model.code_bits
     return 2.0**EXACT_UP_TO if not model.rows_are_independent or model.has_continuous_locals else model.local_shape[0]

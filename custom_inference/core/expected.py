@@ -37,7 +37,7 @@ def predict_given(fit: Result, given: Mapping[str, Any]) -> Tensor:
     model, params, data = fit.model, fit.globals, _without_x(fit, given)
     check_program(model, data)
     with torch.no_grad():
-        if is_feasible(model) or len(model.sites_of("observed")) > 1:
+        if is_feasible(model, data) or len(model.sites_of("observed")) > 1:
             posterior = solve_local(model, params, data, seed=fit.seed).posterior
             predictive.require_copies(model, params, posterior.mode, data)
             size = max(1, _NUMBERS // (_number_of(posterior) * posterior.mode.shape[-1]))

@@ -143,7 +143,7 @@ def is_feasible(model: Model, data: Data | None = None) -> bool:
             return False
         exact = engines["exact"]()
         return exact.feasible(model) if data is None else exact.feasible_on(model, data)
-    return is_cheap(model) if is_own_of_rows(model) else not model.has_continuous_locals
+    return is_cheap(model, data) if is_own_of_rows(model) else not model.has_continuous_locals
 
 
 def bounds_of(model: Model) -> list[str]:

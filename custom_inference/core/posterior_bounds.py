@@ -82,9 +82,10 @@ def evaluate_posterior(model: Model, params: Params, data: Data, posterior: Loca
 
 
 def _program_bound(model: Model, params: Params, data: Data, posterior: LocalPosterior) -> tuple[Tensor, Tensor | None]:
-    """Score a posterior of a program without engines: sum over all values of finite latents, else average draws."""
+    """Score a posterior of a program without engines: sum over all values of finite latents, else average draws; those
+    of an exact posterior all have the same difference."""
     density = RowDensity.of(model, params, data)
-    if posterior.continuous:
+    if posterior.continuous or not posterior.tabulated:
         draws, log_q = posterior.sample_with_density(_ELBO_DRAWS[1])
         joint = density(draws)
         gains = joint - log_q if log_q.shape == joint.shape else joint.sum(-1, keepdim=True) - log_q

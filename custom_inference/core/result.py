@@ -211,7 +211,7 @@ class Result(Labelled):
 
     def _solve(self, data: Data, bound: str | None, *, evidence: bool = True) -> Local:
         own = data is self.data and bound is None
-        if own and self.local is not None and is_own_of_rows(self.model) and not is_feasible(self.model):
+        if own and self.local is not None and is_own_of_rows(self.model) and not is_feasible(self.model, self.data):
             return self.local
         settings: dict[str, Any] = {"bound": bound, "fallback": self.solver, "seed": self.seed, "evidence": evidence}
         return solve_local(self.model, self.globals, data, **settings)

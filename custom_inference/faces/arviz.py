@@ -180,7 +180,7 @@ def _missing_scores(fit: Result, num_draws: int, posterior: xr.Dataset, asked: b
         return "the globals are a point estimate"
     if not (asked or from_sampler(fit)):
         return f"draws by {fit.method_name} are {_APART}, or ask for to_arviz(log_likelihood=True)"
-    if fit.model.has_continuous_locals and not engines_of(fit.model) and not is_feasible(fit.model):
+    if fit.model.has_continuous_locals and not engines_of(fit.model) and not is_feasible(fit.model, fit.data):
         return "log p(x_n) given the globals has no closed form"
     source = _draws_of(fit, num_draws)
     if fit.model.is_graph:
@@ -191,7 +191,7 @@ def _missing_scores(fit: Result, num_draws: int, posterior: xr.Dataset, asked: b
     entries = fit.data.x.values().numel() if fit.data.is_sparse else fit.data.x.numel()
     continuous = fit.model.has_continuous_locals
     own = is_own_of_rows(fit.model) or not continuous
-    products = len(source) * entries * (num_values(fit.model) if own else fit.model.local_shape[0])
+    products = len(source) * entries * (num_values(fit.model, fit.data) if own else fit.model.local_shape[0])
     most = (_SCORES if has_draws(fit) else _SCORES_OF_APPROXIMATION) if continuous else _PRODUCTS
     drawn = all(_is_drawn(source, site) for site in fit.global_posterior)
     if not drawn or products > most or len(source) * len(fit.data) > DENSE_UP_TO:

@@ -12,6 +12,7 @@ import pyro
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.labels import reorder_draws
 from custom_inference.core.align import align_draws
 from custom_inference.core.ended import Ended
 from custom_inference.core.engine import POINT
@@ -253,6 +254,8 @@ class Fitting:
             return {site: value[0, 0] for site, value in draws.items()}, None
         if model.has_components:
             draws = align_draws(draws, model.dims, site=model.component_site, within=exchangeable(model))
+        elif is_own_of_rows(model):
+            draws = reorder_draws(model, draws)
         return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
 
 

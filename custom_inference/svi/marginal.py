@@ -9,8 +9,10 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
+from custom_inference.compiled.structure import Bound
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.evidence import bind_rows, sum_of
 from custom_inference.core.programs.modes import Gaussians
 from custom_inference.core.programs.quadrature import integrate
 from custom_inference.core.programs.statements import learning, run
@@ -70,13 +72,22 @@ class GlobalsBound(DerivedBound):
 
 
 class MarginalBound(GlobalsBound):
-    """The objective with log p(x_n | globals) itself, by a sum over finite latents or by quadrature."""
+    """The objective with log p(x_n | globals) itself, by a sum over finite latents or by quadrature.
+
+    model: the program with the priors that it has, which is compiled once.
+    """
+
+    def __init__(self, program: Model, data: Data, model: Model | None = None, **settings: Any):
+        super().__init__(program, data, **settings)
+        self.model = program if model is None else model
 
     #: The same part in the course of learning, where integrals are not made as fine as that.
     same_while_learning = 1e-4
 
     density: RowDensity | None = None
     about: Gaussians | None = None
+    #: The rows as the compiled program reads them.
+    rows: Bound | None = None
     #: Whether the next evaluation asks which values whole numbers have.
     looks = True
 
@@ -86,7 +97,10 @@ class MarginalBound(GlobalsBound):
     def bound(self, guide: Any, params: dict[str, Tensor]) -> Tensor:
         if self.density is None:
             detached = {name: value.detach() for name, value in params.items()}
-            self.density = RowDensity.of(self.program, detached, self.data)
+            self.density = RowDensity.of(self.model, detached, self.data)
+            self.rows = bind_rows(self.density)
+        if self.rows is not None:
+            return sum_of(self.rows, params)
         density, looks, self.looks = self.density.at(params), self.looks, False
         if not density.layout.num_reals:
             table = enumerate_table(density, looks=looks)

@@ -20,6 +20,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.programs.checked import check_minibatches
 from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.evidence import find_width
 from custom_inference.core.programs.reference import best_reference, describe_reals
 from custom_inference.core.programs.row_plates import plate_depth
 from custom_inference.core.progress import Progress
@@ -232,12 +233,15 @@ class SVI(Method):
         """Return the objective to be minimised for a guide of the model's program."""
         own = guide.is_own
         if own and is_own_of_rows(model) and any(name in guide.summed for name in guide.inside):
-            return self._marginal_objective(program, guide, data)
+            return self._marginal_objective(model, program, guide, data)
         if not own and self.integrates(model):
-            density = RowDensity.of(program, draw_globals(program, data.x), data)
-            few = density.layout.num_configurations <= _FEW_VALUES and self.data_seen(model).batch(data) is None
-            if not is_enumerated_by_pyro(density) or (few and self.loss is None):
-                return self._marginal_objective(program, guide, data)
+            density = RowDensity.of(model, draw_globals(program, data.x), data)
+            values, batch = density.layout.num_configurations, self.data_seen(model).batch(data)
+            sums = values <= _FEW_VALUES or find_width(model, data) is not None
+            # Pyro's enumeration takes minibatches of rows, but lays all values out together.
+            own_sums = self.loss is None and sums and (batch is None or values > _FEW_VALUES)
+            if own_sums or not is_enumerated_by_pyro(density):
+                return self._marginal_objective(model, program, guide, data)
         seen = self.data_seen(model, guide)
         codes = bool(guide.summed) if own else self.sums_codes and not model.has_continuous_locals
         run, size, mask = seen.batches(program, data)
@@ -270,12 +274,12 @@ class SVI(Method):
             plates=plates_of_rows(model, data),
         )
 
-    def _marginal_objective(self, program: Model, guide: LearnedGuide, data: Data) -> Objective:
+    def _marginal_objective(self, model: Model, program: Model, guide: LearnedGuide, data: Data) -> Objective:
         """Return the objective where Pyro does not sum out the latents of the rows, or not rightly."""
         self._require_all_rows(program, data)
         if self.loss is not None:
             raise MethodError(f"{self.name} has a loss of its own for {type(program).__name__}; leave out loss=")
-        loss = MarginalBound(program, data, num_particles=self.num_particles)
+        loss = MarginalBound(program, data, model, num_particles=self.num_particles)
         return Objective(program, guide, loss, data, data.mask, None, len(data))
 
     def _require_all_rows(self, program: Model, data: Data) -> None:

@@ -11,11 +11,11 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp
 from torch.distributions import constraints
 
+from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.linear import LinearSource
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.sources import EntrySource
 from custom_inference.compiled.steps import Steps
-from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.structure import flatten
 from ppl_models import Data, Site
 from tests.programs._own import ROW, observed, own_program

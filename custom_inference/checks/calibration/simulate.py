@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.checks.calibration.labels import Values, match_to_reference, prior_draw
+from custom_inference.compiled.labels import find_places, reorder
 from custom_inference.core.draws import posterior_draws
 from custom_inference.core.exchangeable import exchangeable, has_standard_form
 from custom_inference.core.isolation import default_dtype, own_store
@@ -216,6 +217,9 @@ def _name_components(model: Model, each: Sequence[Values], params: Values, seed:
     """The truth and every draw, their components named by one rule: see ``labels``."""
     if has_standard_form(model):
         return [model.standard_form(one) for one in each]
+    if is_own_of_rows(model) and not model.has_components:
+        places = find_places(model)
+        return [reorder(model, one, params, places) for one in each]
     sets = exchangeable(model)
     if not sets:
         return list(each)

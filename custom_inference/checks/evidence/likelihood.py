@@ -16,7 +16,8 @@ from custom_inference.checks.evidence.coordinates import Globals
 from custom_inference.checks.evidence.exact import is_mixture
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.reference import best_reference, count_configurations, describe_reals, log_evidence
+from custom_inference.core.programs.evidence import row_evidence
+from custom_inference.core.programs.reference import best_reference, count_summed, describe_reals
 from custom_inference.core.programs.statements import learning
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.svi.marginal import log_prior_of
@@ -125,7 +126,7 @@ def target_of(model: Model, data: Data) -> Target:
     """
     globals_ = Globals.of(model, data)
     entries = math.prod(data.x.shape[1:])
-    width = entries * min(count_configurations(model), 4096.0)
+    width = entries * min(count_summed(model, data), 4096.0)
     return Target(globals_, _log_likelihood(model, data), max(1, int(ENTRIES / (len(data) * width))))
 
 
@@ -163,15 +164,12 @@ def _of_program(model: Model, data: Data) -> LogLikelihood:
         )
     dense = model.as_read(data).dense()
     start = {site: value.to(dense.x) for site, value in typical_values(model).items()}
-    density = RowDensity.of(model, start, dense)
+    evidence = row_evidence(RowDensity.of(model, start, dense))
     require_priors(model, start, dense)
 
     def log_likelihood(values: Mapping[str, Tensor]) -> Tensor:
         with learning():
-            found = density.at(dict(values))
-            if not found.layout.latents:
-                return found(found.like.new_zeros(1, len(dense), 0)).sum()
-            return log_evidence(found).sum()
+            return evidence(dict(values)).sum()
 
     return log_likelihood
 

@@ -284,6 +284,8 @@ class OneLatent(_OfPart):
     def _table(self) -> tuple[Tensor, Tensor] | None:
         """Its values (S, w) and their log-probabilities (N, S), where the joint posterior lists the finite latents."""
         joint: Any = self.whole
+        if hasattr(joint, "table_of"):
+            return joint.table_of(self.latent.name)
         if self.latent.transform is not None or not hasattr(joint, "log_weight") or joint.codes.ndim != 2:
             return None
         values, place = torch.unique(joint.codes[:, self.part], dim=0, return_inverse=True)

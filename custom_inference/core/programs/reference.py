@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.posterior import FactorPosterior
-from custom_inference.compiled.reading import NotCompiled
+from custom_inference.compiled.structure import flatten
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.evidence import bind_rows, find_width
 from custom_inference.core.programs.importance import MOST_CONFIGURATIONS, sample_by_importance
 from custom_inference.core.programs.importance import MOST_REALS as MOST_DRAWN
 from custom_inference.core.programs.modes import Gaussians
@@ -63,8 +63,9 @@ def count_reals(model: Model) -> int:
     return total
 
 
-def count_configurations(model: Model) -> float:
-    """How many values the finite latents of a row have together, as the model declares them."""
+def count_configurations(model: Model, *, of_open: int = _OPEN) -> float:
+    """How many values the finite latents of a row have together, as the model declares them; of_open: how many a whole
+    number without a bound counts as."""
     total = 1.0
     for name in model.row_latents:
         site, shape = model.sites[name], model.mean_shape_of(name)
@@ -72,11 +73,21 @@ def count_configurations(model: Model) -> float:
             total *= float(shape[-1]) ** math.prod(shape[:-1])
         elif site.support is None or site.support.is_discrete:
             low, high = (getattr(site.support, end, None) for end in ("lower_bound", "upper_bound"))
-            values = 2 if site.support is constraints.boolean else _OPEN
+            values = 2 if site.support is constraints.boolean else of_open
             if low is not None and high is not None:
                 values = int(torch.as_tensor(high).max()) - int(torch.as_tensor(low).min()) + 1
             total *= float(values) ** math.prod(shape)
     return total
+
+
+def count_summed(model: Model, data: Data | None = None) -> float:
+    """How many values of the finite latents of a row the sum over them goes through at once: along the factors of a
+    compiled program, else all together, as the model declares them.
+
+    data: rows on which a program is compiled that was not yet.
+    """
+    known = find_width(model, data)
+    return count_configurations(model) if known is None else known
 
 
 def best_reference(model: Model) -> How | None:
@@ -89,10 +100,12 @@ def best_reference(model: Model) -> How | None:
     return "estimate" if reals <= MOST_DRAWN and values <= MOST_CONFIGURATIONS else None
 
 
-def is_cheap(model: Model) -> bool:
-    """Whether an exact posterior is a default: by quadrature, or by a sum over few values."""
+def is_cheap(model: Model, data: Data | None = None) -> bool:
+    """Whether an exact posterior is a default: by quadrature, or by a sum over few values at once."""
     values, reals = count_configurations(model), count_reals(model)
-    if best_reference(model) not in ("enumeration", "quadrature") or values > _CHEAP:
+    if best_reference(model) not in ("enumeration", "quadrature"):
+        return False
+    if values > _CHEAP and count_summed(model, data) > _CHEAP:
         return False
     return not reals or (model.data_kind != "documents" and values * _NODES**reals <= _FEW_NODES)
 
@@ -145,22 +158,12 @@ def _explain(density: RowDensity, possible: bool) -> str:
     )
 
 
-def log_evidence(density: RowDensity) -> Tensor:
-    """Compute log p(x_n | globals), (N,), by the sum over finite latents or by quadrature; gradients, of which
-    :func:`find_reference` has none, flow to the globals."""
-    if not density.layout.num_reals:
-        return enumerate_table(density).log_joint.logsumexp(-1)
-    return integrate(settle(density)).log_evidence
-
-
 def _by_sum(density: RowDensity) -> Reference:
     """Sum over the values of finite latents: by the factors of the program, where it is compiled, else all together."""
-    try:
-        bound = structure_of(density.model, density.data).bind(density.data)
-    except NotCompiled:
+    bound = bind_rows(density)
+    if bound is None:
         return _by_table(density)
-    bound = bound.to(density.like.dtype)
-    flat = bound.structure.entries.flatten({site: value.to(density.like) for site, value in density.params.items()})
+    flat = flatten(bound, density.params)
     evidence = bound.log_evidence(flat).expand(len(density))
     return Reference(FactorPosterior.of(bound, flat), evidence, None, "enumeration")
 

@@ -22,9 +22,11 @@ from custom_inference.core.posteriors import CodePosterior, LocalPosterior, Mixe
 from custom_inference.core.posteriors.logistic_normal import standard_nodes
 from custom_inference.core.posteriors.mixed import ABOVE, BELOW, BETWEEN, FINITE, REAL, SIMPLEX
 from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.evidence import find_width
 from custom_inference.core.programs.latents import Latent
 from custom_inference.core.programs.modes import find_modes
 from custom_inference.core.programs.ranges import INSTEAD
+from custom_inference.core.programs.reference import count_configurations
 from custom_inference.core.programs.statements import run
 from custom_inference.core.programs.windows import settle
 from custom_inference.svi.guides.coordinates import LEAST, ascend, find_marginals, find_places
@@ -83,6 +85,13 @@ def takes_program_guide(model: Model, data: Data) -> bool:
     return not isinstance(nodes[model.local_site]["fn"], BernoulliVector)
 
 
+def takes_values_of(model: Model) -> bool:
+    """Whether there is a guide of the finite latents of a program, which sums over their values together: few of them,
+    as the model declares them, or bits."""
+    few = count_configurations(model, of_open=1) <= MOST_VALUES
+    return few or model.code_bits is not None or model.data_kind == "documents"
+
+
 class ProgramBound(GlobalsBound):
     """The ELBO of :class:`ProgramGuide`, whose expectations over the latents of the rows are sums."""
 
@@ -116,7 +125,7 @@ class ProgramGuide(LocalGuide):
         if layout.num_configurations > MOST_VALUES:
             raise MethodError(
                 f"the guide sums over the {layout.num_configurations:.3g} values of the finite latents of "
-                f"{type(model).__name__}; at most {MOST_VALUES:.0f} are feasible"
+                f"{type(model).__name__}; at most {MOST_VALUES:.0f} are feasible{_instead_of(model, data)}"
             )
         self.codes = layout.configurations(data.x)
         self.places = find_places(layout, self.codes)
@@ -271,6 +280,13 @@ class ProgramGuide(LocalGuide):
         if not self.layout.num_reals:
             return (CodePosterior if self.layout.is_boolean else TablePosterior)(self.codes, log_weight)
         return MixedPosterior(self.codes, log_weight, location, root, self.maps)
+
+
+def _instead_of(model: Model, data: Data) -> str:
+    """Say what takes more values: what sums along the factors of a compiled program."""
+    if find_width(model, data) is None:
+        return ""
+    return '; EM(), Exact(), NUTS() and SVI(guide="normal") sum over them exactly, factor by factor'
 
 
 def _map_of(latent: Latent) -> list[float]:

@@ -1,0 +1,67 @@
+"""log p(x_n | globals) of rows as a function of the globals: by the factors of a compiled program, by the sum over all
+values of finite latents together, or by quadrature. Gradients flow to the globals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+from custom_inference.compiled.derive import structure_if_known, structure_of
+from custom_inference.compiled.reading import NotCompiled
+from custom_inference.compiled.structure import Bound, flatten
+from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.quadrature import integrate
+from custom_inference.core.programs.windows import settle
+from ppl_models import Data, Model
+
+#: Globals -> log p(x_n | globals), (N,).
+RowEvidence = Callable[[Mapping[str, Tensor]], Tensor]
+
+
+def bind_rows(density: RowDensity) -> Bound | None:
+    """Return the rows as the compiled program reads them; None where it is not compiled, as with real latents."""
+    layout, like = density.layout, density.like
+    if layout.num_reals or not layout.latents or like.device.type != "cpu":
+        return None
+    try:
+        with torch.no_grad():
+            return structure_of(density.model, density.data).bind(density.data).to(like.dtype)
+    except NotCompiled:
+        return None
+
+
+def sum_of(bound: Bound, params: Mapping[str, Tensor]) -> Tensor:
+    """Compute log p(x_n | globals), (N,), of the rows of a compiled program."""
+    return bound.log_evidence(flatten(bound, params)).expand(len(bound))
+
+
+def row_evidence(density: RowDensity) -> RowEvidence:
+    """Return log p(x_n | globals), (N,), as a function of the globals, for many evaluations: the program is compiled
+    once, and rows are read once."""
+    if not density.layout.latents:
+        return lambda params: density.at(params)(density.like.new_zeros(1, len(density), 0))[0]
+    bound = bind_rows(density)
+    if bound is not None:
+        return lambda params: sum_of(bound, params)
+    if density.layout.num_reals:
+        return lambda params: integrate(settle(density.at(params))).log_evidence
+    return lambda params: enumerate_table(density.at(params)).log_joint.logsumexp(-1)
+
+
+def find_width(model: Model, data: Data | None = None) -> float | None:
+    """Find how many values of a row the sum of a compiled program goes through at once, at most; None of one that is
+    not compiled.
+
+    data: rows on which the program is compiled if it was not yet; without, None of what was not.
+    """
+    structure = structure_if_known(model)
+    if structure is None and data is not None and not model.has_continuous_locals and data.x.device.type == "cpu":
+        try:
+            with torch.no_grad():
+                structure = structure_of(model, model.as_read(data).dense())
+        except NotCompiled:
+            return None
+    return None if structure is None else structure.width
