@@ -135,7 +135,7 @@ class FactorPosterior(LocalPosterior):
 
     def divergence_from(self, q: LocalPosterior, *, seed: int = 0) -> Tensor:
         """Return KL(q || this), (N,): exact where q has a table, or the same factors; else the mean over draws."""
-        if isinstance(q, FactorPosterior) and q._scopes == self._scopes:
+        if type(q) is FactorPosterior and q._scopes == self._scopes:
             return self._from_factors(q)
         if q.tabulated and not q.continuous:
             codes, log_q = q.table()

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from custom_inference.compiled.laws import BinomialLaw, CategoricalLaw, FactorLaw, Law, parameters_of
+from custom_inference.compiled.laws import BinomialLaw, CategoricalLaw, FactorLaw, Law
+from custom_inference.compiled.parameters import parameters_of
 from custom_inference.core.programs.latents import Layout
 from custom_inference.core.programs.row_plates import row_dim_of
 from custom_inference.core.programs.statements import run

@@ -12,6 +12,7 @@ from torch.distributions import biject_to
 
 from custom_inference.compiled.derive import structure_if_known
 from custom_inference.compiled.moves import find_exchangeable, is_same, move_places
+from custom_inference.compiled.noise import draw_noise
 from custom_inference.compiled.probes import Probe
 from custom_inference.compiled.steps import steps_if_known, steps_of
 from custom_inference.compiled.structure import Bound, keys_of
@@ -176,7 +177,7 @@ def _distant_rows(rows: Bound, number: int, generator: torch.Generator) -> Tenso
 def _perturb(model: Model, rows: Bound, state: Params, step: EStep, generator: torch.Generator, noise: float) -> Params:
     """Move all entries a little on unconstrained scales, those of linear predictors in the units of what varies."""
     found, counted = dict(state), [step.statistics[key] for key in keys_of(rows)]
-    shaken = steps_of(model, rows).shake(counted, generator)
+    shaken = draw_noise(steps_of(model, rows), counted, generator)
     for site in model.unknown_sites:
         prior: Any = model.prior(site, values={name: value.double() for name, value in found.items()})
         transform: Any = biject_to(prior.support)

@@ -24,10 +24,10 @@ from torch.distributions import Distribution, biject_to, constraints
 from custom_inference.compiled.blocks import Block, Part
 from custom_inference.compiled.counts import COUNTED, Predictors, parts_in
 from custom_inference.compiled.newton import Newton
+from custom_inference.compiled.roots import find_mode
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise
-from custom_inference.core.optimize.newton import decreasing_root
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.gamma import Gamma
 from custom_inference.families.conjugate.normal import Normal
@@ -54,11 +54,6 @@ _CONJUGATE: dict[str, tuple[Any, tuple[type, ...], bool]] = {
 }
 #: The least standard deviation of a normal, as a part of that of the data: a row that explains itself gains no more.
 _NARROW = 1e-3
-#: How far roots are on unconstrained scales, of logarithms and logits, and how far one M step looks for them.
-_FAR, _STEP = 30.0, 3.0
-#: Newton steps of an M step at most, how close to a root is enough, as the next M step goes on; and how often a way
-#: that goes too far is halved.
-_NEWTON, _CLOSE, _HALVED = 40, 1e-6, 30
 
 
 @dataclass(frozen=True)
@@ -159,34 +154,6 @@ class Steps:
             return Dirichlet(like.new_ones(2))
         return Dirichlet(torch.stack([prior.concentration1.to(like), prior.concentration0.to(like)], -1))
 
-    def shake(self, statistics: Sequence[Tensor], generator: torch.Generator) -> dict[str, Tensor]:
-        """Draw noise for what normals' means and other linear predictors are made of, of such a size that predictors
-        move as much as what they predict varies, whatever the units of covariates and of the data."""
-        found = dict[str, Tensor]()
-        deviation = self._find_deviation(statistics)
-        newton = [] if self._newton is None else [one.matrix for one in self._newton.predictors]
-        linear = [one.matrix for one in self._predictors.values()]
-        for sites, matrices, size in ((self.sites_in("linear"), linear, deviation), (self.climbing, newton, 1.5)):
-            if matrices:
-                gram = sum((one.T @ one for one in matrices[1:]), matrices[0].T @ matrices[0])
-                gram = gram / sum(map(len, matrices))
-                root = torch.linalg.cholesky(gram + torch.diag(1e-9 * gram.diagonal() + 1e-12))
-                drawn = torch.randn(len(gram), 1, generator=generator, dtype=torch.float64)
-                moved = torch.linalg.solve_triangular(root.T, drawn, upper=True)[:, 0] * size / len(gram) ** 0.5
-                shapes = [self.entries.shapes[site] for site in sites]
-                parts = moved.split([torch.Size(shape).numel() for shape in shapes])
-                found |= {site: p.reshape(s) for site, p, s in zip(sites, parts, shapes, strict=True)}
-        for site in self.sites_in("place"):
-            shape = self.entries.shapes[site]
-            found[site] = deviation * torch.randn(shape, generator=generator, dtype=torch.float64)
-        return found
-
-    def _find_deviation(self, statistics: Sequence[Tensor]) -> float:
-        """Return the standard deviation of what normals are observed to be, all of it together; 1 without such."""
-        every = [s.double().sum((0, 1, 2)) for b, s in zip(self.blocks, statistics, strict=True) if b.law.by_value]
-        spread = [float(squares / number - (sums / number) ** 2) for squares, sums, number in every if number > 0]
-        return max(max(spread, default=1.0), 1e-300) ** 0.5
-
     def _narrowest(self, statistics: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the least standard deviations that normals may have, by the spread of what each is of."""
         flat = self.entries.flatten(state)
@@ -208,7 +175,8 @@ class Steps:
         role, model = self.roles[site], self.model
         own = [sums[name][self.entries.slices[site]].reshape(value.shape) for name in COUNTED[role]]
         if not self._has_closed_form(site):
-            return self._root(site, own, value, floor)
+            prior = model.prior(site, like=value.double())
+            return find_mode(role, prior, model.sites[site].support, own, value, floor)
         if role == "chance":
             return self._beta(site, value).mode(torch.stack(own, -1), floor=FLOOR)[..., 0]
         if role == "proportion":
@@ -223,52 +191,6 @@ class Steps:
             return torch.where(precision > 0, (own[0] + prior.precision * prior.mean) / precision, value)
         assert floor is not None
         return torch.where(own[1] > 0, torch.maximum((own[0] / own[1]).sqrt(), floor), value)
-
-    def _root(self, site: str, own: list[Tensor], value: Tensor, floor: Tensor | None) -> Tensor:
-        """Return the mode of entries under any prior of single numbers: the root of the slope on the unconstrained
-        scale, where that is no lower than where they are."""
-        role, prior = self.roles[site], self.model.prior(site, like=value.double())
-        while _is_of(prior, distributions.Independent):  # the density of each entry is asked, not of all together
-            prior = prior.base_dist
-        one, other = (counted.double() for counted in own)
-        transform = biject_to(constraints.real if role == "place" else self.model.sites[site].support)
-
-        def gain(at: Tensor) -> Tensor:
-            v = transform(at)
-            said = {
-                "chance": lambda: torch.xlogy(one, v) + torch.xlogy(other, 1 - v),
-                "rate": lambda: torch.xlogy(one, v) - other * v,
-                "place": lambda: one * v - 0.5 * other * v.square(),
-                "spread": lambda: -other * torch.log(v) - 0.5 * one / v.square(),
-            }[role]()
-            return said + prior.log_prob(v)
-
-        def slope(at: Tensor) -> tuple[Tensor, Tensor]:
-            with torch.enable_grad():
-                at = at.detach().requires_grad_()
-                (first,) = torch.autograd.grad(gain(at).sum(), at, create_graph=True)
-                (second,) = torch.autograd.grad(first.sum(), at)
-            return first.detach(), second
-
-        start = transform.inv(value.double()).clamp(-_FAR, _FAR) if role != "place" else value.double()
-        # On scales of logarithms and logits one step goes so far: from farther off Newton's method comes back slowly.
-        if role == "place":
-            upper = _FAR * (1 + start.abs() + (one / other.clamp(min=1e-9)).abs())
-            lower = -upper
-        else:
-            lower, upper = ((start + step).clamp(-_FAR, _FAR) for step in (-_STEP, _STEP))
-        if floor is not None:
-            lower = torch.maximum(lower, torch.log(floor.double()))
-            start, upper = torch.maximum(start, lower), torch.maximum(upper, lower)
-        found = decreasing_root(slope, lower, upper, start, tolerance=_CLOSE, max_iterations=_NEWTON)
-        least = gain(start)
-        # What is found lies uphill: where it is lower, beyond a maximum or short of one, the way there is halved.
-        for _ in range(_HALVED):
-            worse = ~(gain(found) >= least)
-            if not bool(worse.any()):
-                break
-            found = torch.where(worse, 0.5 * (found + start), found)
-        return transform(torch.where(gain(found) >= least, found, start)).to(value)
 
     def _sums(
         self, statistics: Sequence[Tensor], state: Mapping[str, Tensor], sites: Sequence[str]
@@ -291,7 +213,7 @@ class Steps:
         """Solve for the entries of linear predictors of the means of normals, together."""
         flat, number = self.entries.flatten(state), sum(state[site].numel() for site in sites)
         matrix, right = torch.zeros(number, number, dtype=torch.float64), torch.zeros(number, dtype=torch.float64)
-        for place, predictors in self._predictors.items():
+        for place, predictors in self.predictors.items():
             block = self.blocks[place]
             own = predictors.equations(block.law.say(statistics[place], block.parameters(flat))["loc"], flat)
             matrix, right = matrix + own[0], right + own[1]
@@ -307,7 +229,7 @@ class Steps:
         return {site: part.reshape(state[site].shape).to(state[site]) for site, part in zip(sites, parts, strict=True)}
 
     @cached_property
-    def _predictors(self) -> dict[int, Predictors]:
+    def predictors(self) -> dict[int, Predictors]:
         """The blocks that have means of normals which are solved for, by their places."""
         sites = self.sites_in("linear")
         column, start = torch.full((sum(torch.Size(s).numel() for s in self.entries.shapes.values()),), -1), 0
@@ -334,9 +256,9 @@ class Steps:
             total = self.model.log_prior(values, others) if others else like.new_zeros(())
             return sum((self._log_density(site, values[site]) for site in own), total)
 
-        if self._newton is not None:
+        if self.newton is not None:
             wide = [counted.double() for counted in statistics]
-            return self._newton.climb(self.entries, self.blocks, wide, state, log_prior)
+            return self.newton.climb(self.entries, self.blocks, wide, state, log_prior)
         fixed = {site: value.double() for site, value in state.items()}
         like = next(iter(fixed.values())).new_zeros(0)
         involved = [
@@ -361,7 +283,7 @@ class Steps:
         return {**state, **{site: maps[site](value).to(state[site]) for site, value in found.items()}}
 
     @cached_property
-    def _newton(self) -> Newton | None:
+    def newton(self) -> Newton | None:
         """Newton steps for what is climbed, where all of it are linear predictors."""
         wide = next(iter(self.model.shapes), None)
         blocks = [block.to(torch.zeros(0, dtype=torch.float64)) for block in self.blocks]

@@ -70,7 +70,7 @@ def mixture_over_draws(fit: Any) -> LocalPosterior | None:
         codes, log_weight = posterior.table()
         total, kind = log_weight if total is None else torch.logaddexp(total, log_weight), type(posterior)
     if apart:
-        mixture: Any = FactorMixture if isinstance(apart[0], FactorPosterior) else DrawsMixture
+        mixture: Any = FactorMixture if type(apart[0]) is FactorPosterior else DrawsMixture
         return mixture(tuple(apart), torch.stack([one.mean for one in apart]).mean(0))
     assert total is not None and codes is not None
     return kind(codes, total - math.log(number))
@@ -147,7 +147,7 @@ class FactorMixture(_Mixture):
 
     @property
     def mode(self) -> Tensor:
-        """Of the most probable values given each of some draws those that the mixture finds the most probable."""
+        """The most probable, under the mixture, of the most probable values given each of some draws."""
         number = min(len(self.given), _MODES)
         modes = torch.stack([self.given[len(self.given) * n // number].mode for n in range(number)])
         best = self.log_prob(modes).argmax(0)
