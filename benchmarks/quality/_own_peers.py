@@ -51,7 +51,9 @@ _SIZES = {"bits": 10, "counts": 5}
 
 def _pyro_mixture(kind: str, x: Array, seed: int, steps: int) -> Found:
     import pyro
-    import pyro.distributions as dist
+    import pyro.distributions as laws
+
+    dist: Any = laws
 
     size = _SIZES[kind]
 
@@ -72,7 +74,9 @@ def _pyro_mixture(kind: str, x: Array, seed: int, steps: int) -> Found:
 
 def _pyro_chain(x: Array, seed: int, steps: int) -> Found:
     import pyro
-    import pyro.distributions as dist
+    import pyro.distributions as laws
+
+    dist: Any = laws
 
     def model(x: Any) -> None:
         start = pyro.sample("start", dist.Dirichlet(torch.ones(4)))
@@ -93,13 +97,15 @@ def _by_pyro(model: Any, x: Any, seed: int, steps: int) -> Found:
     from pyro import poutine
     from pyro.infer import SVI, TraceEnum_ELBO
     from pyro.infer.autoguide import AutoDelta, init_to_sample
+    from pyro.optim import PyroOptim
 
+    adam = PyroOptim(torch.optim.Adam, {"lr": 0.05})
     pyro.clear_param_store()
     pyro.set_rng_seed(seed)
     guide = AutoDelta(
-        poutine.block(model, hide_fn=lambda site: site["name"].startswith("z")), init_loc_fn=init_to_sample
+        poutine.block(model, hide_fn=lambda site: str(site.get("name")).startswith("z")), init_loc_fn=init_to_sample
     )
-    svi = SVI(model, guide, pyro.optim.Adam({"lr": 0.05}), TraceEnum_ELBO(max_plate_nesting=1))
+    svi = SVI(model, guide, adam, TraceEnum_ELBO(max_plate_nesting=1))
     for _ in range(steps):
         svi.step(x)
     return {name: value.detach().double().numpy() for name, value in guide.median().items()}

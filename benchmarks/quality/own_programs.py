@@ -4,8 +4,9 @@
 
 Writes ``benchmarks/results/own_programs.{md,json}`` after every program; those that are not named keep their lines.
 The tables ``beside``, ``sizes`` and ``peers`` are those of ``own_programs_speed``; packages: a folder with other
-programs. PPL_SMOKE=1: two programs, and few rows, into ``results/quick``. The programs are those of ``tests/programs``, each with a reference
-in NumPy that shares no code with the suite: a sum over all values of the latents, or an integral by a fine even rule.
+programs. PPL_SMOKE=1: two programs, and few rows, into ``results/quick``. The programs of the fits are those of
+``tests/programs``, each with a reference in NumPy that shares no code with the suite: a sum over all values of the
+latents, or an integral by a fine even rule.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ _FITS = ("program", "latents of a row", "reference", "rows", "method", "log post
 _GUIDES = ("program", "approximation", "bound", "standard error", "gap a row", "KL a row", "worst marginal off", "s")
 _SPEED = {"beside": speed.BESIDE, "sizes": speed.SIZES, "peers": speed.PEERS}
 _INTRO = (
-    "Programs that are written in a few lines and fitted by what is compiled from them: first their speed, then every "
-    "program of the tests with its example's data. *Over the climb from the truth*: log p(x, globals) of the default fit, "
-    "which knows nothing of the truth, less that of a fit that starts there. *Off the reference*: the log-likelihood "
-    "of a row less that of the NumPy reference at the same globals, the largest; *worst marginal off*: the largest "
-    "difference of a posterior mean of a latent. The last table has the approximations at the fitted globals beside "
-    "the suite's exact posteriors, which the table of default fits checks."
+    "Programs that are written in a few lines and fitted by what is compiled from them: first their speed, then "
+    "every program of the tests with its example's data. *Over the climb from the truth*: log p(x, globals) of the "
+    "default fit, which knows nothing of the truth, less that of a fit that starts there. *Off the reference*: the "
+    "log-likelihood of a row less that of the NumPy reference at the same globals, the largest; *worst marginal "
+    "off*: the largest difference of a posterior mean of a latent. The last table has the approximations at the "
+    "fitted globals beside the suite's exact posteriors, which the table of default fits checks."
 )
 
 

@@ -97,7 +97,7 @@ def fitted(model: Model, rows: Rows, seed: int, method: str | None, sources: tup
     return Outcome(float(np.asarray(fit.log_likelihood()).mean()), found, fit.method_name)
 
 
-def _listed(kind: Callable[..., Model], sources: tuple[str, str] | None = None, **sizes: int) -> Any:
+def _listed(kind: Callable[..., Model], sources: tuple[str, str] | None = None, **sizes: Any) -> Any:
     return lambda rows, seed: fitted(kind(**sizes), rows, seed, "em", sources)
 
 
@@ -105,8 +105,9 @@ def _hand(climb: Callable[[Rows, int], Array]) -> Any:
     return lambda rows, seed: Outcome(float(climb(rows, seed).mean()))
 
 
-_BITS, _TABLE = {"num_components": 10, "num_features": 64}, {"num_components": 5, "num_features": 20}
-_IMAGES = {"num_components": 8, "num_features": 64}
+_BITS: dict[str, Any] = {"num_components": 10, "num_features": 64}
+_TABLE: dict[str, Any] = {"num_components": 5, "num_features": 20}
+_IMAGES: dict[str, Any] = {"num_components": 8, "num_features": 64}
 _HAND = "EM by hand"
 CASES: Mapping[str, Case] = {
     "classes of bits (digits), K 10": Case(
@@ -116,7 +117,8 @@ CASES: Mapping[str, Case] = {
         lambda folder, draw: drawn.counts(1000, draw), lambda: own.Counts(**_TABLE), "MixtureOfPoissons, em",
         _listed(MixtureOfPoissons, **_TABLE), draws=2),
     "zero-inflated classes, K 3": Case(
-        lambda folder, draw: drawn.zero_inflated(500, draw), lambda: own.ZeroInflated(num_components=3, num_features=10),
+        lambda folder, draw: drawn.zero_inflated(500, draw),
+        lambda: own.ZeroInflated(num_components=3, num_features=10),
         _HAND, _hand(by_hand.zero_inflated)),
     "classes and kinds, 3 x 2": Case(
         lambda folder, draw: drawn.two_level(500, draw),
