@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from benchmarks._report import read_tables
 from benchmarks.quality import _own_by_hand, _own_data, own_programs, own_programs_speed
 from benchmarks.quality._own_peers import evidence
 
+IMAGES = "noisy-or of images, K 8"
 DRAWN = {
     "zero_inflated": lambda: _own_data.zero_inflated(80, 1),
     "two_level": lambda: _own_data.two_level(80, 1),
@@ -95,10 +97,13 @@ def test_sources_are_found_whatever_their_order():
     assert _own_data.sources_found(truth, np.array([0.3, 0.01, 0.3]), truth) == 2
 
 
-def test_a_line_has_both_sides(tmp_path):
-    line = own_programs_speed.measure_beside("classes and kinds, 3 x 2", 0, tmp_path, seeds=1)
+def test_a_line_has_both_sides(tmp_path, monkeypatch):
+    name = "classes and kinds, 3 x 2"
+    few = replace(own_programs_speed.CASES[name], draw=lambda folder, draw: _own_data.two_level(60, draw))
+    monkeypatch.setattr(own_programs_speed, "CASES", {name: few})
+    line = own_programs_speed.measure_beside(name, 0, tmp_path, seeds=1)
     cells = dict(zip(own_programs_speed._COLUMNS[own_programs_speed.BESIDE], line, strict=True))
-    assert cells["method"] == "EM" and cells["rows"] == "500 x 12"
+    assert cells["method"] == "EM" and cells["rows"] == "60 x 12"
     assert float(cells["log-likelihood of a row"]) > float(cells["its log-likelihood"]) - 0.05
 
 
@@ -115,6 +120,9 @@ def test_lines_that_are_not_measured_again_stay(tmp_path, monkeypatch):
     monkeypatch.setattr(own_programs_speed, "_in_a_process", process)
     monkeypatch.setattr(own_programs_speed, "version_of", lambda name: "1")
     monkeypatch.setattr(own_programs_speed, "SMOKE", False)
+    monkeypatch.setattr(own_programs_speed, "NUMBERS", (1000,))
+    cases = own_programs_speed.CASES
+    monkeypatch.setattr(own_programs_speed, "CASES", {one: cases[one] for one in (*[*cases][:1], IMAGES)})
     monkeypatch.setattr(own_programs, "SMOKE", False)
     tables = ["--tables", "beside", "sizes", "peers"]
     own_programs.main([*tables, "--data", str(tmp_path)], folder=tmp_path)
@@ -123,7 +131,7 @@ def test_lines_that_are_not_measured_again_stay(tmp_path, monkeypatch):
     own_programs.main(["--tables", "beside", "peers"], folder=tmp_path)
     found = read_tables("own_programs", folder=tmp_path)
     assert list(found) == [own_programs_speed.BESIDE, own_programs_speed.SIZES, own_programs_speed.PEERS]
-    assert sum(row[0] == "noisy-or of images, K 8" for row in found[own_programs_speed.BESIDE].rows) == 5
+    assert sum(row[0] == IMAGES for row in found[own_programs_speed.BESIDE].rows) == 5
     programs = [row[1] for row in found[own_programs_speed.PEERS].rows]
     assert programs.count("Pyro 2") == 3 and programs.count("NumPyro 1") == 3 and programs.count("hmmlearn 1") == 1
     assert json.loads((tmp_path / "own_programs.json").read_text())["tables"][1]["rows"][0]["rows"] == 1000
