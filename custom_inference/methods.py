@@ -29,6 +29,7 @@ from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI
 from ppl_models import MODELS, CapacityError, Data, MethodError, Model, PPLError, PriorError
 from ppl_models.core.errors import unknown_name
+from ppl_models.core.hierarchy import is_function
 from ppl_models.core.model import require_model
 from ppl_models.core.unsized import with_sizes
 from ppl_models.data.row_blocks import RowBlocks
@@ -60,7 +61,8 @@ def is_compilable(model: Model) -> bool:
     """Whether a program without engines may have a compiled one that is the default: rows with finite latents alone,
     and priors that do not depend on each other (whose log joint may have no maximum, which climbing its gradient
     tells)."""
-    return is_own_of_rows(model) and not model.has_continuous_locals and not model.hyper_sites
+    plain = not any(map(is_function, model.priors.values()))
+    return plain and is_own_of_rows(model) and not model.has_continuous_locals
 
 
 def _by_density(model: Model) -> SVI:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.blocks import Block, combine
-from custom_inference.compiled.laws import Exponential, Law, TabulatedLaw
+from custom_inference.compiled.laws import Law, TabulatedLaw
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, combinations, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables
@@ -111,7 +111,7 @@ def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> 
         stated = replace(probe, data=every).read(probe.fingerprints[0], zeros, torch.arange(len(every)))
     laws = {name: _law(name, one, variables) for name, one in stated.items()}
     structure = Structure(model, variables, entries, laws, groups, [], probe)
-    structure.blocks = combine(_fixed_blocks(structure))
+    structure.blocks = combine(_make_blocks(structure))
     prove(structure, data)
     return structure
 
@@ -136,7 +136,7 @@ def _group(name: str, scope: Tensor, varying: Tensor, own: list[int]) -> list[Gr
 def _law(name: str, stated: Statement, variables: Variables) -> Law:
     """The law of a statement's elements; of what is no exponential family, with the values that there are."""
     law, own = stated.law, variables.of_site(name)
-    if isinstance(law, Exponential):
+    if law.exponential:
         return law
     if own:
         values = torch.unique(torch.cat([variables.own_values(v) for v in own]))
@@ -150,7 +150,7 @@ def _law(name: str, stated: Statement, variables: Variables) -> Law:
     return made
 
 
-def _fixed_blocks(structure: Structure) -> list[Block]:
+def _make_blocks(structure: Structure) -> list[Block]:
     """The blocks of the groups whose parameters are the same in all rows."""
     variables, probe = structure.variables, structure.probe
     fixed = [group for group in structure.groups if not group.varying]

@@ -117,6 +117,11 @@ class Plan:
         assert total is not None
         return total.expand(-1, *(self.sizes[v] for v in order))
 
+    def _add(self, tables: Sequence[tuple[Tensor, tuple[int, ...]]], order: tuple[int, ...]) -> Tensor:
+        """Add up tables, each with its scope, over the axes of ``order``."""
+        first, *rest = [self._align(table, scope, order) for table, scope in tables]
+        return sum(rest, first)
+
     def _align(self, table: Tensor, scope: tuple[int, ...], order: tuple[int, ...]) -> Tensor:
         """Bring a table to the axes of ``order``, of size 1 where it has none."""
         own = [v for v in order if v in scope]
@@ -133,9 +138,7 @@ class Plan:
         right = tuple(sorted(set().union(*(s for _, s in shared)) - {gone}))
         if not own or not right or set(left) & set(right) or not any(gone in s for _, s in own):
             return None
-        a = sum(self._align(t, s, (*left, gone)) for t, s in own)
-        b = sum(self._align(t, s, (*right, gone)) for t, s in shared)
-        assert isinstance(a, Tensor) and isinstance(b, Tensor)
+        a, b = (self._add(each, (*axes, gone)) for each, axes in ((own, left), (shared, right)))
         size = self.sizes[gone]
         a, b = a.reshape(-1, size), b[0].reshape(-1, size)
         top, level = a.detach().amax(-1, keepdim=True), b.detach().amax(-1)
@@ -151,7 +154,7 @@ class Plan:
         """Return the total (N,), and of every factor the probabilities of the values of its scope, of its shape; those
         of all rows together are summed over these. weights: (N,), by which rows count in the probabilities."""
         if len(self.steps) == 1 and not self.steps[0].kept:
-            return self._at_once(tables, weights)
+            return self._take_at_once(tables, weights)
         with torch.enable_grad():
             leaves = [table.detach().requires_grad_() for table in tables]
             total = self.total(leaves)
@@ -160,8 +163,8 @@ class Plan:
         filled = [torch.zeros_like(t) if g is None else g for t, g in zip(tables, found, strict=True)]
         return total.detach(), filled
 
-    def _at_once(self, tables: Sequence[Tensor], weights: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        """The same of a sum in a single step: by the probabilities of all values of all variables together."""
+    def _take_at_once(self, tables: Sequence[Tensor], weights: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """Return the same of a sum in a single step, by the probabilities of all values of all variables together."""
         step = self.steps[0]
         joint = self.join(step, [tables[one] for one in step.inputs])
         flat = joint.reshape(len(joint), -1)
@@ -199,13 +202,13 @@ class Plan:
         rows = max([len(total), *(len(table) for table in tables)])
         values = torch.zeros(times * rows, len(self.sizes), dtype=torch.long, device=total.device)
         for step in reversed(self.steps):
-            weight = self._given(step, [every[one] for one in step.inputs], values, times)
+            weight = self._condition(step, [every[one] for one in step.inputs], values, times)
             chosen = choose(weight.reshape(len(values), -1))
             for v, own in zip(step.gone, _unravel(chosen, [self.sizes[v] for v in step.gone]), strict=True):
                 values[:, v] = own
         return values
 
-    def _given(self, step: Step, inputs: Sequence[Tensor], values: Tensor, times: int) -> Tensor:
+    def _condition(self, step: Step, inputs: Sequence[Tensor], values: Tensor, times: int) -> Tensor:
         """Log weights (times N, *gone) of the variables of a step, given the values of those that it keeps."""
         total, rows = None, len(values)
         for table, scope in zip(inputs, step.scopes, strict=True):

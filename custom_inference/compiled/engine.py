@@ -18,7 +18,6 @@ from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.threads import map_in_threads
 from ppl_models import Data, MethodError, Model
 
-
 #: Values of a row that a step of the sums of an E step takes at once, at most.
 _WIDEST = 2**13
 

@@ -17,6 +17,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+#: What is said of a parameter: the part that entries play as it, and its counts, (...) each, of proportions (..., P).
+Said = tuple[str, tuple[Tensor, ...]]
 #: A logarithm of nothing: a finite number, so that it times a count of 0 is 0.
 NOTHING = -1e30
 
@@ -37,6 +39,10 @@ class Law:
     names: tuple[str, ...]
     sizes: tuple[int, ...]
 
+    #: The parts that entries play as its parameters, by name, where these have counts (``counts``).
+    kinds: ClassVar[Mapping[str, str]] = {}
+    #: Whether values come with a number of trials of each.
+    has_trials: ClassVar[bool] = False
     #: What a missing value is replaced by, where features must be finite.
     inside: ClassVar[float] = 0.0
     #: Whether features do not depend on which values there are.
@@ -56,6 +62,15 @@ class Law:
         """Evaluate the law at values that broadcast against the leading axes of the parameters (..., P)."""
         made: Any = self.kind(**self.split(parameters), validate_args=False)
         return made.log_prob(value)
+
+    def say(self, counted: Tensor, parameters: Tensor) -> dict[str, Said]:
+        """Return what expected features (..., F) say of every parameter (..., P) that has counts, by name."""
+        del parameters
+        return {name: (kind, tuple(counted.unbind(-1))) for name, kind in self.kinds.items()}
+
+    def find_unknown(self, value: Tensor) -> Tensor:
+        """Tell which values are not among those that there are features for."""
+        return torch.zeros_like(value, dtype=torch.bool)
 
     def features(self, value: Tensor) -> Tensor:
         """Return the features (..., F) of values (...)."""
@@ -79,6 +94,8 @@ class Exponential(Law):
 class BernoulliLaw(Exponential):
     """Features: x, 1 - x."""
 
+    kinds: ClassVar[Mapping[str, str]] = {"probs": "chance"}
+
     def features(self, value: Tensor) -> Tensor:
         return torch.stack([value, 1 - value], -1)
 
@@ -87,7 +104,7 @@ class BernoulliLaw(Exponential):
         if self.names == ("logits",):
             log = torch.nn.functional.logsigmoid
             return torch.stack([log(given), log(-given)], -1)
-        probs = clamped(given)
+        probs = clamp_off(given)
         return torch.stack([torch.log(probs), torch.log1p(-probs)], -1)
 
 
@@ -101,6 +118,8 @@ class GeometricLaw(BernoulliLaw):
 class BinomialLaw(BernoulliLaw):
     """Successes of a number of trials that rows give. Features: x, n - x; values are pairs (x, n)."""
 
+    has_trials = True
+
     def features(self, value: Tensor) -> Tensor:
         return torch.stack([value[..., 0], value[..., 1] - value[..., 0]], -1)
 
@@ -112,6 +131,12 @@ class BinomialLaw(BernoulliLaw):
 class CategoricalLaw(Exponential):
     """Features: one for each category."""
 
+    kinds: ClassVar[Mapping[str, str]] = {"probs": "proportion"}
+
+    def say(self, counted: Tensor, parameters: Tensor) -> dict[str, Said]:
+        del parameters
+        return {"probs": ("proportion", (counted,))}
+
     def features(self, value: Tensor) -> Tensor:
         size = self.sizes[0]
         return torch.nn.functional.one_hot(value.long().clamp(0, size - 1), size).to(value)
@@ -119,7 +144,7 @@ class CategoricalLaw(Exponential):
     def natural(self, parameters: Tensor) -> Tensor:
         if self.names == ("logits",):
             return torch.log_softmax(parameters, -1)
-        return torch.log(clamped(parameters / parameters.sum(-1, keepdim=True)))
+        return torch.log(clamp_off(parameters / parameters.sum(-1, keepdim=True)))
 
 
 class MultinomialLaw(CategoricalLaw):
@@ -135,6 +160,8 @@ class MultinomialLaw(CategoricalLaw):
 class PoissonLaw(Exponential):
     """Features: x, 1."""
 
+    kinds: ClassVar[Mapping[str, str]] = {"rate": "rate"}
+
     def features(self, value: Tensor) -> Tensor:
         return torch.stack([value, torch.ones_like(value)], -1)
 
@@ -149,6 +176,8 @@ class PoissonLaw(Exponential):
 class ExponentialLaw(Exponential):
     """Waiting times. Features: 1, x."""
 
+    kinds: ClassVar[Mapping[str, str]] = {"rate": "rate"}
+
     def features(self, value: Tensor) -> Tensor:
         return torch.stack([torch.ones_like(value), value], -1)
 
@@ -159,6 +188,14 @@ class ExponentialLaw(Exponential):
 
 class NormalLaw(Exponential):
     """Features: x^2, x, 1."""
+
+    kinds: ClassVar[Mapping[str, str]] = {"loc": "place", "scale": "spread"}
+
+    def say(self, counted: Tensor, parameters: Tensor) -> dict[str, Said]:
+        squares, sums, number = counted.unbind(-1)
+        loc, scale = parameters.unbind(-1)
+        apart = (squares - 2 * loc * sums + loc.square() * number).clamp(min=0)
+        return {"loc": ("place", (sums, number, scale**-2)), "scale": ("spread", (apart, number))}
 
     def features(self, value: Tensor) -> Tensor:
         return torch.stack([value.square(), value, torch.ones_like(value)], -1)
@@ -218,6 +255,9 @@ class TabulatedLaw(Law):
 
     exponential = True
 
+    def find_unknown(self, value: Tensor) -> Tensor:
+        return ~torch.isin(value, self.values.to(value))
+
     def features(self, value: Tensor) -> Tensor:
         return (value.unsqueeze(-1) == self.values.to(value)).to(value)
 
@@ -227,7 +267,7 @@ class TabulatedLaw(Law):
         return torch.where(found > NOTHING, found, NOTHING)  # of NaN, beyond a support, too
 
 
-def clamped(probs: Tensor) -> Tensor:
+def clamp_off(probs: Tensor) -> Tensor:
     """Keep probabilities off 0 and 1, as torch's distributions do."""
     eps = torch.finfo(probs.dtype).eps
     return probs.clamp(eps, 1 - eps)
@@ -236,13 +276,23 @@ def clamped(probs: Tensor) -> Tensor:
 class ZeroInflatedPoissonLaw(Exponential):
     """Counts that are 0 with probability ``gate``, else Poisson. Features: [x = 0], x, [x > 0]."""
 
+    kinds: ClassVar[Mapping[str, str]] = {"rate": "rate", "gate": "chance"}
+
+    def say(self, counted: Tensor, parameters: Tensor) -> dict[str, Said]:
+        """Return the counts by the expected number of zeros in excess of the Poisson's."""
+        zero, events, rest = counted.unbind(-1)
+        rate, gate = parameters.unbind(-1)
+        gate = clamp_off(gate)
+        excess = zero * gate / (gate + (1 - gate) * torch.exp(-rate))
+        return {"rate": ("rate", (events, zero - excess + rest)), "gate": ("chance", (excess, zero - excess + rest))}
+
     def features(self, value: Tensor) -> Tensor:
         zero = (value == 0).to(value)
         return torch.stack([zero, value, 1 - zero], -1)
 
     def natural(self, parameters: Tensor) -> Tensor:
         rate, gate = parameters.unbind(-1)
-        gate = clamped(gate)
+        gate = clamp_off(gate)
         zero = torch.logaddexp(torch.log(gate), torch.log1p(-gate) - rate)
         return torch.stack([zero, safe_log(rate), torch.log1p(-gate) - rate], -1)
 

@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.compiled.laws import Said, clamp_off
 from custom_inference.compiled.probes import SAME, alike
-from custom_inference.compiled.sources import Entries
+from custom_inference.compiled.sources import Entries, Sums
 
 #: Seconds that runs with one entry changed may take.
 SECONDS = 2.0
@@ -67,11 +68,11 @@ class LinearSource:
     sites: frozenset[str]
 
     def parameters(self, flat: Tensor) -> Tensor:
-        counted = self.slope * self.scaled(flat)[self.entry]
+        counted = self.slope * self.put_on_scales(flat)[self.entry]
         total = self.shift.index_add(0, self.place, counted)
         return SCALES[self.link][1](total.reshape(self.shape))
 
-    def scaled(self, flat: Tensor) -> Tensor:
+    def put_on_scales(self, flat: Tensor) -> Tensor:
         """Return all entries, each on its scale."""
         found = flat
         for name, index in self.scales.items():
@@ -86,6 +87,53 @@ class LinearSource:
             found[self.scales["log1m"]] = True
         return found
 
+    def part_of(self, kind: str, site: str, support: Any, entries: Entries) -> str:
+        """Return the part that the entries of a site play as a parameter that has counts of a kind."""
+        del site, entries
+        same = set(self.scales)
+        if kind == "place" and self.link == "identity" and same == {"identity"} and support is constraints.real:
+            return "linear"
+        if kind == "rate" and self.link == "identity" and same == {"identity"} and support is constraints.positive:
+            return "rate" if bool((self.slope > 0).all()) and bool((self.shift >= 0).all()) else "mixed"
+        if kind == "chance" and self.link in ("log", "log1m") and same <= {"log", "log1m"}:
+            alone = support is constraints.unit_interval and bool((self.slope == 1).all())
+            return "chance" if alone and bool((self.shift <= 0).all()) else "mixed"
+        return "mixed"
+
+    def count(self, said: Said, parameters: Tensor, flat: Tensor, total: dict[str, Tensor]) -> None:
+        """Share what was counted among hidden causes.
+
+        Of p = 1 - prod_t (1 - v_t): given a success each cause succeeded with probability v_t / p, given none of them
+        did. Of p = prod_t q_t with 1 - p in the place of p. Of a rate sum_t b_t v_t events are shared as the rates are.
+        """
+        parameters = parameters.reshape(-1)
+        kind, values = said
+        value = flat[self.entry]
+
+        def add(name: str, own: Tensor) -> None:
+            if name in total:
+                total[name].index_add_(0, self.entry, own.to(total[name]))
+
+        first, second = (one.reshape(-1)[self.place] for one in values[:2])
+        if kind == "rate":
+            add("events", first * self.slope * value / parameters[self.place])
+            add("exposure", second * self.slope)
+            return
+        if kind != "chance":
+            return
+        p, failing = clamp_off(parameters)[self.place], self.failing(flat)[self.entry]
+        factor = torch.where(failing, 1 - value, value)
+        # Of link log1m the product is that of failures: what is counted first came about as some cause did not fail.
+        broken = first * ((1 - factor) / p) if self.link == "log1m" else second * ((1 - factor) / (1 - p))
+        kept = first + second - broken
+        add("on", torch.where(failing, broken, kept))
+        add("off", torch.where(failing, kept, broken))
+
+    def as_sums(self) -> Sums:
+        """Return the parameters as sums of entries."""
+        scales = frozenset(self.scales)
+        return Sums(self.shift, self.place, self.entry, self.slope, self.link, scales, self.shape)
+
     def to(self, like: Tensor) -> LinearSource:
         device = like.device
         scales = {name: index.to(device) for name, index in self.scales.items()}
@@ -95,7 +143,7 @@ class LinearSource:
 
 @dataclass(frozen=True)
 class DesignSource(LinearSource):
-    """The same where the parameters of every element are sums of its own entries by one design, as those of a noisy OR
+    """A linear source in which the parameters of every element are sums of its own entries by one design, as those of a noisy OR
     are by the codes of its causes: products of matrices do in place of sparse sums.
 
     design: (C, T) slopes at every value of the parents. own: (T, U) the entries of every element.
@@ -105,12 +153,32 @@ class DesignSource(LinearSource):
     own: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def parameters(self, flat: Tensor) -> Tensor:
-        total = self.shift.reshape(self.shape[1:3]) + self.design @ self.scaled(flat)[self.own]
+        total = self.shift.reshape(self.shape[1:3]) + self.design @ self.put_on_scales(flat)[self.own]
         return SCALES[self.link][1](total.reshape(self.shape))
 
+    def count(self, said: Said, parameters: Tensor, flat: Tensor, total: dict[str, Tensor]) -> None:
+        """Share what was counted among hidden causes by products of matrices."""
+        kind, values = said
+        first, second = (one.reshape(self.shape[1:3]) for one in values[:2])
+        p, value, design = parameters.reshape(self.shape[1:3]), flat[self.own], self.design
+
+        def add(name: str, own: Tensor) -> None:
+            if name in total:
+                total[name].index_add_(0, self.own.reshape(-1), own.to(total[name]).reshape(-1))
+
+        if kind == "rate":
+            add("events", (design.T @ (first / p)) * value)
+            add("exposure", design.T @ second)
+        elif kind == "chance":
+            p, failing = clamp_off(p), self.failing(flat)[self.own]
+            factor = torch.where(failing, 1 - value, value)
+            broken = design.T @ (first / p if self.link == "log1m" else second / (1 - p)) * (1 - factor)
+            kept = design.T @ (first + second) - broken
+            add("on", torch.where(failing, broken, kept))
+            add("off", torch.where(failing, kept, broken))
+
     def to(self, like: Tensor) -> DesignSource:
-        moved = LinearSource.to(self, like)
-        assert isinstance(moved, DesignSource)
+        moved: Any = LinearSource.to(self, like)
         return replace(moved, design=self.design.to(like), own=self.own.to(like.device))
 
 
@@ -155,7 +223,7 @@ def find_linear(
         for link in links:
             found = found or _Form(number, link, shape, changes).find(entries, supports)
         sources.append(found)
-    return [one and by_design(one) for one in _proved(sources, evaluate, flats[1:])]
+    return [one and by_design(one) for one in _keep_proved(sources, evaluate, flats[1:])]
 
 
 class _Changes:
@@ -199,7 +267,7 @@ class _Form:
 
     def find(self, entries: Entries, supports: dict[str, Any]) -> LinearSource | None:
         """Return the source, or None where the parameter is not linear on this scale."""
-        before = self._linked(self.changes.before)
+        before = self._on_scale(self.changes.before)
         if not bool(before.isfinite().all()):
             return None
         sites = []
@@ -219,7 +287,7 @@ class _Form:
         shift = torch.where(shift.abs() < 1e5 * SAME * (1e-3 + before.abs()), torch.zeros_like(shift), shift)
         return LinearSource(self.shape, self.link, shift, place, entry, slope, self.scales, frozenset(sites))
 
-    def _linked(self, values: list[Tensor]) -> Tensor:
+    def _on_scale(self, values: list[Tensor]) -> Tensor:
         return SCALES[self.link][0](values[self.number]).reshape(-1)
 
     def _take(self, before: Tensor, part: slice, shape: tuple[int, ...], support: Any) -> bool:
@@ -252,7 +320,7 @@ class _Form:
         moved = self.changes.at(chosen)
         if moved is None:
             return None
-        first, second = (self._linked(one) for one in moved)
+        first, second = (self._on_scale(one) for one in moved)
         where = torch.nonzero(~alike(first, before) | ~alike(second, before))[:, 0]
         if not len(where):
             return where, where, before[where]
@@ -274,7 +342,7 @@ class _Form:
         return where, chosen[entry], slope
 
 
-def _proved(
+def _keep_proved(
     sources: list[LinearSource | None], evaluate: Callable[[Tensor], list[Tensor]], flats: Sequence[Tensor]
 ) -> list[LinearSource | None]:
     """Leave out the sources that are not the parameters at other values of all entries."""

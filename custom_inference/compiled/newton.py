@@ -16,9 +16,8 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.compiled.blocks import Block
-from custom_inference.compiled.laws import CategoricalLaw
-from custom_inference.compiled.linear import SCALES, LinearSource
-from custom_inference.compiled.sources import Entries, EntrySource
+from custom_inference.compiled.linear import SCALES
+from custom_inference.compiled.sources import Entries
 from ppl_models import Model
 
 #: Entries that are moved together, and numbers of a block's matrix, at most.
@@ -31,7 +30,7 @@ _STEPS, _HALVINGS = 2, 12
 class Predictor:
     """The parameters of a block as linear predictors of the entries that are moved.
 
-    place: of the block. matrix: (M, L). shift: (M,), others: (places, entries, slopes) of entries that are held.
+    place: of the block. softmax: whether they are those of categories. matrix: (M, L). shift: (M,), others: (places, entries, slopes) of entries that are held.
     """
 
     place: int
@@ -40,6 +39,7 @@ class Predictor:
     others: tuple[Tensor, Tensor, Tensor]
     link: str
     shape: tuple[int, ...]
+    softmax: bool
 
     def totals(self, values: Tensor, flat: Tensor) -> Tensor:
         """Return t at the values (L,) of the entries that are moved."""
@@ -116,7 +116,7 @@ class Newton:
     ) -> Tensor:  # fmt: skip
         total = log_prior(self._place(values, flat, fixed, entries))
         for one in self.predictors:
-            total = total + _expected(one, blocks[one.place], statistics[one.place], one.totals(values, flat))
+            total = total + _sum_expected(one, blocks[one.place], statistics[one.place], one.totals(values, flat))
         return total
 
     def _expand(
@@ -132,7 +132,7 @@ class Newton:
         for one in self.predictors:
             own, first, second = _slopes(one, blocks[one.place], statistics[one.place], one.totals(values, flat))
             total, slope = total + own, slope + one.matrix.T @ first.reshape(-1)
-            if isinstance(blocks[one.place].law, CategoricalLaw):
+            if one.softmax:
                 curvature = curvature + _of_softmax(one, second)
             else:
                 curvature = curvature + one.matrix.T @ (second.reshape(-1, 1) * one.matrix)
@@ -141,37 +141,22 @@ class Newton:
 
 def _predictor(place: int, block: Block, sites: set[str], column: Tensor, size: int) -> Predictor | None:
     """The linear predictor of a block; None where its parameters are something else."""
-    source = block.sources[0]
-    if len(block.sources) > 1 or block.is_direct:
+    sums, softmax = block.sources[0].as_sums(), block.law.kinds.get("probs") == "proportion"
+    if len(block.sources) > 1 or block.is_direct or sums is None or sums.scales != {"identity"}:
         return None
-    if isinstance(source, EntrySource):
-        used = source.slope.reshape(-1) != 0
-        triples = (
-            torch.arange(source.slope.numel())[used],
-            source.index.reshape(-1)[used],
-            source.slope.reshape(-1)[used],
-        )
-        shift, link, shape = source.shift.reshape(-1), "identity", tuple(source.slope.shape)
-        if isinstance(block.law, CategoricalLaw) and block.law.names != ("logits",):
-            return None
-    elif isinstance(source, LinearSource):
-        triples = source.place, source.entry, source.slope
-        shift, link, shape = source.shift, source.link, source.shape
-        if any(name != "identity" for name in source.scales):
-            return None
-    else:
+    shift, where, entry, slope, link, _, shape = sums
+    if softmax and link not in ("ratio", "difference") and block.law.names != ("logits",):
         return None
-    where, entry, slope = triples
     if len(shift) * size > _MATRIX:
         return None
     moved = column[entry] >= 0
     matrix = torch.zeros(len(shift), size, dtype=torch.float64)
     matrix.index_put_((where[moved], column[entry[moved]]), slope[moved].double(), accumulate=True)
     others = where[~moved], entry[~moved], slope[~moved].double()
-    return Predictor(place, matrix, shift.double(), others, link, shape)
+    return Predictor(place, matrix, shift.double(), others, link, shape, softmax)
 
 
-def _expected(one: Predictor, block: Block, counted: Tensor, totals: Tensor) -> Tensor:
+def _sum_expected(one: Predictor, block: Block, counted: Tensor, totals: Tensor) -> Tensor:
     """The expected log-probability of a block at totals on the parameters' scale."""
     return (block.law.natural(SCALES[one.link][1](totals)) * counted).sum()
 
@@ -179,14 +164,14 @@ def _expected(one: Predictor, block: Block, counted: Tensor, totals: Tensor) -> 
 def _slopes(one: Predictor, block: Block, counted: Tensor, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The expected log-probability, its slopes in the totals, and minus its second ones; of a softmax the counts and
     the proportions in place of these."""
-    if isinstance(block.law, CategoricalLaw):
+    if one.softmax:
         share = torch.softmax(totals, -1)
         number = counted.sum(-1, keepdim=True)
         value = (torch.log_softmax(totals, -1) * counted).sum()
         return value, counted - number * share, torch.stack([number.expand_as(share), share])
     with torch.enable_grad():
         at = totals.detach().requires_grad_()
-        value = _expected(one, block, counted, at)
+        value = _sum_expected(one, block, counted, at)
         first, second = _two_slopes(value, at)
     return value.detach(), first, (-second).clamp(min=0.0)
 

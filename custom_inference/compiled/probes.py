@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to
 
-from custom_inference.compiled.laws import BinomialLaw
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables, read
 from ppl_models import Data, Model
 
@@ -80,7 +79,7 @@ class Probe:
         bases, found = self.bases(), set[str]()
         stated = self.read(self.fingerprints[0], bases, torch.zeros(len(bases), dtype=torch.long))
         for name, one in stated.items():
-            if isinstance(one.law, BinomialLaw):
+            if one.law.has_trials:
                 trials = one.value[..., 1]
                 if name in self.variables.names or not bool((trials == trials[:1]).all()):
                     found.add(name)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
+from custom_inference.compiled.laws import Said
 from custom_inference.compiled.probes import SAME, alike
 
 #: Neighbours in the order of fingerprints that a number is compared with.
@@ -54,9 +56,38 @@ class Source(Protocol):
         """Return the parameters (G, C, U, P) at a vector of all entries."""
         ...
 
+    def part_of(self, kind: str, site: str, support: Any, entries: Entries) -> str:
+        """Return the part that the entries of a site play as parameters that have counts of a kind: "mixed" where there
+        is no closed form."""
+        ...
+
+    def count(self, said: Said, parameters: Tensor, flat: Tensor, total: dict[str, Tensor]) -> None:
+        """Add what is said of the parameters (G, C, U, P) to the totals of the entries that they are made of."""
+        ...
+
+    def as_sums(self) -> Sums | None:
+        """Return the parameters as sums of entries on a scale; None where they are something else."""
+        ...
+
     def to(self, like: Tensor) -> Self:
         """Return the source with numbers of the type and the device of ``like``."""
         ...
+
+
+class Sums(NamedTuple):
+    """Parameters, flattened, as sums shift + slope entry on a scale.
+
+    shift: (M,). place, entry, slope: of every slope that is not 0. link: the scale of the parameters; scales: those of
+    entries. shape: of the parameters.
+    """
+
+    shift: Tensor
+    place: Tensor
+    entry: Tensor
+    slope: Tensor
+    link: str
+    scales: frozenset[str]
+    shape: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -84,6 +115,58 @@ class EntrySource:
         object.__setattr__(self, "_plain", self.plain)
 
     _plain = False
+
+    def part_of(self, kind: str, site: str, support: Any, entries: Entries) -> str:
+        """Return the part that the entries of a site play as a parameter that has counts of a kind."""
+        own = entries.slices[site]
+        used = (self.slope != 0) & (self.index >= own.start) & (self.index < own.stop)
+        shift, slope = self.shift[used], self.slope[used]
+        plain, turned = (shift == 0) & (slope == 1), (shift == 1) & (slope == -1)
+        scaled = bool(((shift == 0) & (slope > 0)).all())
+        if kind in ("chance", "proportion") and support is constraints.unit_interval and bool((plain | turned).all()):
+            return "chance"
+        if kind == "proportion" and support is constraints.simplex and bool(plain.all()):
+            return "proportion"
+        if kind in ("rate", "spread") and support is constraints.positive and scaled:
+            return kind
+        return "place" if kind == "place" and support is constraints.real else "mixed"
+
+    def count(self, said: Said, parameters: Tensor, flat: Tensor, total: dict[str, Tensor]) -> None:
+        """Add what is said of the parameters to the totals of their entries."""
+        del parameters, flat
+        kind, values = said
+        index, slope, shift = self.index, self.slope, self.shift
+
+        def add(name: str, value: Tensor) -> None:
+            if name in total:
+                value = torch.where(slope != 0, value, torch.zeros_like(value)).to(total[name])
+                total[name].index_add_(0, index.reshape(-1), value.reshape(-1))
+
+        if kind == "proportion":
+            add("count", values[0])
+            add("on", torch.where(slope > 0, values[0], torch.zeros_like(values[0])))
+            add("off", torch.where(slope < 0, values[0], torch.zeros_like(values[0])))
+            return
+        values = tuple(one.unsqueeze(-1) for one in values)
+        if kind == "chance":
+            add("on", torch.where(slope < 0, values[1], values[0]))
+            add("off", torch.where(slope < 0, values[0], values[1]))
+        elif kind == "rate":
+            add("events", values[0])
+            add("exposure", slope * values[1])
+        elif kind == "place":
+            sums, number, precision = values
+            add("pull", slope * precision * (sums - shift * number))
+            add("precision", slope.square() * precision * number)
+        elif kind == "spread":
+            add("squares", values[0] / torch.where(slope != 0, slope.square(), torch.ones_like(slope)))
+            add("number", values[1].expand_as(slope))
+
+    def as_sums(self) -> Sums:
+        """Return the parameters as sums of entries."""
+        used, every = self.slope.reshape(-1) != 0, torch.arange(self.slope.numel(), device=self.slope.device)
+        triples = every[used], self.index.reshape(-1)[used], self.slope.reshape(-1)[used]
+        return Sums(self.shift.reshape(-1), *triples, "identity", frozenset({"identity"}), tuple(self.slope.shape))
 
     def to(self, like: Tensor) -> EntrySource:
         return replace(self, index=self.index.to(like.device), shift=self.shift.to(like), slope=self.slope.to(like))
@@ -167,6 +250,17 @@ class ProgramSource:
 
     def parameters(self, flat: Tensor) -> Tensor:
         return self.runs(flat)[self.statement][self.row, self.element, self.part]
+
+    def part_of(self, kind: str, site: str, support: Any, entries: Entries) -> str:
+        """Return that there is no closed form."""
+        del kind, site, support, entries
+        return "mixed"
+
+    def count(self, said: Said, parameters: Tensor, flat: Tensor, total: dict[str, Tensor]) -> None:
+        """Count nothing: parameters are made of no entries alone."""
+
+    def as_sums(self) -> None:
+        """Return None: parameters are anything."""
 
     def to(self, like: Tensor) -> ProgramSource:
         return replace(self, row=self.row.to(like.device), element=self.element.to(like.device))

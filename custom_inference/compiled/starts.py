@@ -56,7 +56,7 @@ class Starts(Proposals):
             if number % 2:
                 state = self._centres(model, rows, generator)
             else:  # along chains tempering leads all states to one
-                state = (self.draw_start if deep else self._tempered)(model, rows, generator)
+                state = (self.draw_start if deep else self._anneal)(model, rows, generator)
             field.append((0.0, state))
         length = _LAP * (2 if deep else 1)
         while len(field) > 1:
@@ -81,7 +81,7 @@ class Starts(Proposals):
         known = steps_if_known(model)
         return 0 if known is None or known.climbing else min(MOST_RANDOM, _RANDOM_ROWS // num_rows)
 
-    def _tempered(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
+    def _anneal(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
         """Start at the means of the columns, with a few iterations in which the likelihood is tempered."""
         state = self.draw_start(model, rows, generator)
         for number in range(_TEMPERED):

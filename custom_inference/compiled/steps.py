@@ -22,7 +22,7 @@ from torch import Tensor, distributions
 from torch.distributions import biject_to, constraints
 
 from custom_inference.compiled.blocks import Block, Part
-from custom_inference.compiled.counts import COUNTED, Predictors, count, parts_in, say
+from custom_inference.compiled.counts import COUNTED, Predictors, parts_in
 from custom_inference.compiled.newton import Newton
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.structure import Bound
@@ -142,7 +142,7 @@ class Steps:
         own = [site for site in found if site in based and isinstance(self.model.priors[site], families)]
         return own, [site for site in found if site not in own]
 
-    def _closed(self, site: str) -> bool:
+    def _has_closed_form(self, site: str) -> bool:
         """Whether the prior of a site has closed forms for the part that it plays."""
         prior = self.model.priors[site]
         return is_flat(prior) or isinstance(prior, _CONJUGATE[self.roles[site]][1])
@@ -158,7 +158,7 @@ class Steps:
         """Return the mode of the entries of a site."""
         role, model = self.roles[site], self.model
         own = [sums[name][self.entries.slices[site]].reshape(value.shape) for name in COUNTED[role]]
-        if not self._closed(site):
+        if not self._has_closed_form(site):
             return self._root(site, own, value)
         if role == "chance":
             return self._beta(site, value).mode(torch.stack(own, -1), floor=FLOOR)[..., 0]
@@ -214,10 +214,10 @@ class Steps:
         for block, counted in zip(self.blocks, statistics, strict=True):
             if block.sites & set(sites):
                 parameters = block.parameters(flat)
-                said = say(block, counted, parameters)
+                said = block.law.say(counted, parameters)
                 for name, source, part in zip(block.law.names, block.sources, _split(block, parameters), strict=True):
                     if name in said and source.sites & set(sites):
-                        count(source, said[name], part, flat, total)
+                        source.count(said[name], part, flat, total)
         return total
 
     def _solve(
@@ -228,7 +228,7 @@ class Steps:
         matrix, right = torch.zeros(number, number, dtype=torch.float64), torch.zeros(number, dtype=torch.float64)
         for place, predictors in self._predictors.items():
             block = self.blocks[place]
-            own = predictors.equations(say(block, statistics[place], block.parameters(flat))["loc"], flat)
+            own = predictors.equations(block.law.say(statistics[place], block.parameters(flat))["loc"], flat)
             matrix, right = matrix + own[0], right + own[1]
         priors = [Normal.of(self.model, site, tuple(state[site].shape), state[site].double()) for site in sites]
         precision = torch.cat([prior.precision.reshape(-1) for prior in priors])
@@ -250,9 +250,10 @@ class Steps:
             part = self.entries.slices[site]
             column[part] = torch.arange(start, start := start + part.stop - part.start)
         return {
-            place: Predictors.of(block.sources[0], column, start)
+            place: Predictors.of(sums, column, start)
             for place, block in enumerate(self.blocks)
             if block.law.names[:1] == ("loc",) and block.sources[0].sites & set(sites)
+            if (sums := block.sources[0].as_sums()) is not None
         }
 
     def _climb(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from custom_inference.compiled.blocks import Block, Part, lay_out
 from custom_inference.compiled.elimination import Plan
-from custom_inference.compiled.laws import Law, TabulatedLaw
+from custom_inference.compiled.laws import Law
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, combinations, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables, read
@@ -106,10 +106,11 @@ class Structure:
     def _features(self, stated: Statement, elements: Tensor, law: Law) -> tuple[Tensor, Tensor]:
         """Features (N, E, F) and bases (N, E) of some elements, 0 where they are masked."""
         value = stated.value[:, elements]
-        if isinstance(law, TabulatedLaw):
-            unknown = ~torch.isin(value, law.values) & (True if stated.seen is None else stated.seen[:, elements])
-            if bool(unknown.any()):
-                raise NotCompiled(f"{law.kind.__name__} has further values in these rows")
+        unknown = law.find_unknown(value)
+        if stated.seen is not None:
+            unknown = unknown & stated.seen[:, elements].reshape(*unknown.shape[:2], *[1] * (unknown.ndim - 2))
+        if bool(unknown.any()):
+            raise NotCompiled(f"{law.kind.__name__} has further values in these rows")
         if stated.seen is None:
             return law.features(value), law.base(value)
         seen = stated.seen[:, elements]
@@ -136,12 +137,12 @@ class Structure:
         first = torch.full((number,), len(cell)).scatter_reduce(0, cell, torch.arange(len(cell)), "amin")
         block = self.make_block(
             group,
-            find_sources(self.probe, self.entries, self.laws, [self._asked(group, probe, chosen, first, values)])[0],
+            find_sources(self.probe, self.entries, self.laws, [self._ask(group, probe, chosen, first, values)])[0],
         )
         return block, cell.reshape(len(data), -1), number
 
-    def _asked(self, group: Group, probe: Probe, chosen: Tensor, cells: Tensor, values: Tensor) -> Asked:
-        """What is asked of the parameters of cells, numbered by (row, element), in rows that differ."""
+    def _ask(self, group: Group, probe: Probe, chosen: Tensor, cells: Tensor, values: Tensor) -> Asked:
+        """Ask for the source of the parameters of cells, numbered by (row, element), in rows that differ."""
         many = len(group.elements)
         rows, place = torch.unique(cells // many, return_inverse=True)
         runs = ProgramRuns(probe, self.entries, chosen.repeat_interleave(len(rows), 0), rows.repeat(len(chosen)))

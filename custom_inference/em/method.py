@@ -88,17 +88,17 @@ class VariationalEM(Method):
 
     def engine(self, model: Model) -> Engine:
         """Return the engine that the driver runs. Raises MethodError if the model has no such engine."""
-        found = self._derived(model)
+        found = self._find_engine(model)
         return found if is_own_of_rows(model) else with_any_prior(found, model)
 
-    def _derived(self, model: Model) -> Engine:
+    def _find_engine(self, model: Model) -> Engine:
         """Return the engine of the guide; of a program without engines the one that is compiled from it."""
         name = self.guide if isinstance(self.guide, str) else self.guide.name
         compiled = name == CompiledExact.name and is_own_of_rows(model) and not model.has_continuous_locals
         return CompiledExact() if compiled else engine_of(self.guide, model)
 
     def engine_name(self, model: Model) -> str | None:
-        return self._derived(model).name
+        return self._find_engine(model).name
 
     def check_weights(self, model: Model) -> None:
         name, rows = type(model).__name__, "weights of rows"
@@ -115,7 +115,7 @@ class VariationalEM(Method):
 
     def _at_known(self, model: Model) -> Engine | None:
         """Return the engine that infers the locals if all globals are known; None if not, or if locals are points."""
-        engine = None if model.unknown_sites else self._derived(model)
+        engine = None if model.unknown_sites else self._find_engine(model)
         return None if engine is None or has_points(engine) else engine
 
     def has_global_posterior(self, model: Model) -> bool:

@@ -35,10 +35,7 @@ _ENTRIES, _FEWEST = 4_000_000, 4
 
 
 def dataset(
-    values: Mapping[str, Any],
-    dims: Mapping[str, tuple[str, ...]],
-    labels: Labels,
-    leading: Sequence[str] = OWN,
+    values: Mapping[str, Any], dims: Mapping[str, tuple[str, ...]], labels: Labels, leading: Sequence[str] = OWN
 ) -> xr.Dataset:
     """Variables with their axes named; labels are cut to the length of the axis.
 

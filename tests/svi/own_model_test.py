@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pyro.distributions as dist
 import torch
 
 import custom_inference as ci
@@ -30,18 +31,14 @@ def test_both_components_of_a_noisy_and_are_found():
 def test_the_default_follows_the_sites():
     """Finite locals are summed out by EM of what is compiled from the program; others have a guide."""
 
-    def chosen(model):
-        return default_method(
-            type(f"Own{type(model).__name__}", (type(model),), {"__call__": type(model).__call__})(**model.settings()),
-            None,
-        )
+    def chosen(model, **priors):
+        own = type(f"Own{type(model).__name__}", (type(model),), {"__call__": type(model).__call__})
+        return default_method(own(**model.settings()).with_priors(**priors), None)
 
     assert chosen(NOCA(num_components=5, num_features=20)) == ci.EM()
     assert chosen(MixtureOfPoissons.example().model) == ci.EM()
-    hierarchical = MixtureOfPoissons.example().model.with_priors(
-        scale=dist.Gamma(2.0, 1.0), rate=lambda scale: dist.Gamma(1.0, scale)
-    )
-    assert chosen_with(hierarchical).optimizer == "lbfgs"
+    hierarchical = {"scale": dist.Gamma(2.0, 1.0), "rate": lambda scale: dist.Gamma(1.0, scale)}
+    assert chosen(MixtureOfPoissons.example().model, **hierarchical).optimizer == "lbfgs"
     assert chosen(LDA.example().model).guide == chosen(SBM.example().model).guide == "mean_field"
 
 
