@@ -110,7 +110,7 @@ def test_a_line_has_both_sides(tmp_path, monkeypatch):
 def test_lines_that_are_not_measured_again_stay(tmp_path, monkeypatch):
     def process(table, *arguments):
         if table == "beside":
-            return [arguments[0], "1 x 1", int(arguments[1]), *["0"] * 9]
+            return [arguments[0], "1 x 1", int(arguments[1]), *["0"] * 10]
         return {"scores": [-1.0], "seconds": [2.0], "method": "EM", "score": -1.0, "memory": 1.0} | (
             {"seconds": 2.0} if table == "sizes" else {}
         )
