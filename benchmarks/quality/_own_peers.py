@@ -178,7 +178,10 @@ def _pomegranate_mixture(kind: str, x: Array, seed: int, iterations: int) -> Fou
     from pomegranate.gmm import GeneralMixtureModel  # pyright: ignore[reportMissingImports]
 
     law, name, what = (Bernoulli, "p", "probs") if kind == "bits" else (Poisson, "rate", "lambdas")
-    parts = [law() for _ in range(_SIZES[kind])]
+    # Its own starts may leave classes empty, which end at no number.
+    rows = np.random.default_rng(seed).choice(len(x), _SIZES[kind], replace=False)
+    start = (0.5 * x[rows] + 0.5 * x.mean(0)).clip(0.01, 0.99 if kind == "bits" else None)
+    parts = [law(torch.as_tensor(one).float()) for one in start]
     made = GeneralMixtureModel(parts, max_iter=iterations, tol=1e-5 * len(x), random_state=seed)
     made.fit(torch.as_tensor(x).float())
     values = np.stack([getattr(one, what).detach().double().numpy() for one in made.distributions])

@@ -57,7 +57,7 @@ _NOTES: Mapping[str, str] = {
     "fit, less that of the process with the data in it; blocks and minibatches are of 1,000 rows, blocks read from a "
     "file; ten passes of minibatches.",
     PEERS: f"Lowest / median / highest of {SEEDS} seeds; compiling counts. Ours is the default fit of the same "
-    "program. nan: the fit ended at no number.",
+    "program. nan: the fit ended at no number, in pomegranate where a class has a column of zeros alone.",
 }
 
 
