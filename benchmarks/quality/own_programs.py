@@ -1,10 +1,12 @@
 """Programs as their users write them: the default fit, the exact reference, and how far every approximation is.
 
-    python -m benchmarks.quality.own_programs [--programs NAME ...]
+    python -m benchmarks.quality.own_programs [--tables NAME ...] [--programs NAME ...] [--data DIR] [--packages DIR]
 
 Writes ``benchmarks/results/own_programs.{md,json}`` after every program; those that are not named keep their lines.
-PPL_SMOKE=1: two programs, into ``results/quick``. The programs are those of ``tests/programs``, each with a reference
-in NumPy that shares no code with the suite: a sum over all values of the latents, or an integral by a fine even rule.
+The tables ``beside``, ``sizes`` and ``peers`` are those of ``own_programs_speed``; packages: a folder with other
+programs. PPL_SMOKE=1: two programs, and few rows, into ``results/quick``. The programs of the fits are those of
+``tests/programs``, each with a reference in NumPy that shares no code with the suite: a sum over all values of the
+latents, or an integral by a fine even rule.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +23,8 @@ import torch
 
 import custom_inference as ci
 from benchmarks._report import QUICK, RESULTS, Table, read_tables, write_report
-from benchmarks.quality._common import cpu_seconds, quiet_and_single_threaded
+from benchmarks.quality import own_programs_speed as speed
+from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded
 from custom_inference.methods import methods_of
 from tests.programs.zoo import PROGRAMS, as_numpy, case_of
 
@@ -29,12 +34,14 @@ FITS, GUIDES = "Default fits", "Approximations at the fitted globals"
 _FITS = ("program", "latents of a row", "reference", "rows", "method", "log posterior", "over the climb from the truth",
          "evidence", "off the reference", "worst marginal off", "CPU s")  # fmt: skip
 _GUIDES = ("program", "approximation", "bound", "standard error", "gap a row", "KL a row", "worst marginal off", "s")
+_SPEED = {"beside": speed.BESIDE, "sizes": speed.SIZES, "peers": speed.PEERS}
 _INTRO = (
-    "Every program with its example's data. *Over the climb from the truth*: log p(x, globals) of the default fit, "
-    "which knows nothing of the truth, less that of a fit that starts there. *Off the reference*: the log-likelihood "
-    "of a row less that of the NumPy reference at the same globals, the largest; *worst marginal off*: the largest "
-    "difference of a posterior mean of a latent. The second table has the approximations at the fitted globals beside "
-    "the suite's exact posteriors, which the first table checks."
+    "Programs that are written in a few lines and fitted by what is compiled from them: first their speed, then "
+    "every program of the tests with its example's data. *Over the climb from the truth*: log p(x, globals) of the "
+    "default fit, which knows nothing of the truth, less that of a fit that starts there. *Off the reference*: the "
+    "log-likelihood of a row less that of the NumPy reference at the same globals, the largest; *worst marginal "
+    "off*: the largest difference of a posterior mean of a latent. The last table has the approximations at the "
+    "fitted globals beside the suite's exact posteriors, which the table of default fits checks."
 )
 
 
@@ -73,29 +80,46 @@ def _apart(one: Any, other: Any) -> float:
     return float(np.abs(np.asarray(one) - np.asarray(other)).max())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    some = ["two_flags", "rasch"] if SMOKE else [*PROGRAMS]
-    parser.add_argument("--programs", nargs="+", choices=[*PROGRAMS], default=some)
-    chosen = parser.parse_args().programs
-    quiet_and_single_threaded()
-    torch.set_default_dtype(torch.float64)
-    before = {} if SMOKE else read_tables(NAME, folder=_FOLDER)
+def _fits_again(chosen: Sequence[str], tables: dict[str, Table], folder: Path) -> None:
+    """Measure the chosen programs; the others keep their lines."""
     kept = {title: [] for title in (FITS, GUIDES)}
-    for title, table in before.items():
-        kept[title] = [row for row in table.rows if row[0] not in chosen]
+    for title in kept.keys() & tables.keys():
+        kept[title] = [row for row in tables[title].rows if row[0] not in chosen]
     order = [*PROGRAMS]
     for name in chosen:
         started = time.perf_counter()
         fit, line = default_fit(name)
         kept[FITS].append(line)
         kept[GUIDES] += approximations(name, fit)
-        tables = [
-            Table(title, columns, sorted(kept[title], key=lambda row: order.index(row[0])))
-            for title, columns in ((FITS, _FITS), (GUIDES, _GUIDES))
-        ]
-        write_report(NAME, "Programs of one's own", tables, intro=_INTRO, folder=_FOLDER)
+        for title, columns in ((FITS, _FITS), (GUIDES, _GUIDES)):
+            tables[title] = Table(title, columns, sorted(kept[title], key=lambda row: order.index(row[0])))
+        _write(tables, folder)
         print(f"{name}: {time.perf_counter() - started:.0f} s", flush=True)
+
+
+def _write(tables: dict[str, Table], folder: Path) -> None:
+    order = (*_SPEED.values(), FITS, GUIDES)
+    write_report(NAME, "Programs of one's own", [tables[title] for title in order if title in tables], intro=_INTRO,
+                 folder=folder)  # fmt: skip
+
+
+def main(arguments: Sequence[str] | None = None, *, folder: Path = _FOLDER) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    some = ["two_flags", "rasch"] if SMOKE else [*PROGRAMS]
+    parser.add_argument("--tables", nargs="+", choices=["fits", *_SPEED], default=["fits", *_SPEED])
+    parser.add_argument("--programs", nargs="+", choices=[*PROGRAMS], default=some, help="of the table of fits")
+    parser.add_argument("--packages", type=Path, help="a folder of further packages")
+    add_data_option(parser)
+    given = parser.parse_args(arguments)
+    quiet_and_single_threaded()
+    torch.set_default_dtype(torch.float64)
+    tables = {} if SMOKE else read_tables(NAME, folder=folder)
+    titles = [title for name, title in _SPEED.items() if name in given.tables]
+    for table in speed.tables(titles, {**tables}, given.data, given.packages):
+        tables[table.title] = table
+        _write(tables, folder)
+    if "fits" in given.tables:
+        _fits_again(given.programs, tables, folder)
 
 
 if __name__ == "__main__":
