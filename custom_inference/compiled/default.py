@@ -13,6 +13,7 @@ from custom_inference.core.instead import Instead
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.windows import settle
 from custom_inference.core.stages import Stage, Stages
 from ppl_models import Data, Model
 from ppl_models.core.errors import warn_caller
@@ -20,9 +21,9 @@ from ppl_models.core.hierarchy import is_function, typical_values
 from ppl_models.data.held import Source
 from ppl_models.data.row_blocks import RowBlocks
 
-#: Rows that one evaluation is timed on, evaluations of a fit with its starts, and the times of an evaluation that one
-#: with its gradient takes.
-_ROWS, _EVALUATIONS, _GRADIENT = 16, 400, 3.0
+#: Rows that an evaluation is first timed on, the seconds it must take for its rows to tell (fewer are what a call costs
+#: at any size), evaluations of a fit with its starts, and the times of an evaluation that one with its gradient takes.
+_ROWS, _TELLING, _EVALUATIONS, _GRADIENT = 16, 0.02, 400, 3.0
 #: Seconds of a fit above which they are told.
 _LONG = 20.0
 
@@ -36,19 +37,29 @@ def is_compilable(model: Model) -> bool:
 
 
 def expect_seconds(model: Model, data: Data) -> float:
-    """Estimate the seconds of a fit of a program that is not compiled, by one evaluation on some of the rows.
+    """Estimate the seconds of a fit of a program that is not compiled, by one evaluation on as many rows as tell.
 
     Raises CapacityError where the values of the latents are too many for a sum.
     """
     values = {site: value.to(data.x) for site, value in typical_values(model).items()}
-    some = data.rows(torch.arange(min(_ROWS, len(data))))
-    density = RowDensity.of(model, values, some)
-    if density.layout.num_reals:
-        return 0.0  # integrals are another method's
+    size = min(_ROWS, len(data))
+    while True:
+        density = RowDensity.of(model, values, data.rows(torch.arange(size)))
+        if density.layout.num_reals:
+            return 0.0  # integrals are another method's
+        settled = settle(density)
+        seconds = min(_time_sum(settled) for _ in range(2))  # the first call pays for what torch sets up
+        if seconds > _TELLING or size == len(data):
+            return seconds * len(data) / size * _EVALUATIONS * _GRADIENT
+        size = min(4 * size, len(data))
+
+
+def _time_sum(density: RowDensity) -> float:
+    """Seconds of one sum over all values of the latents."""
     begin = time.perf_counter()
     with torch.no_grad():
-        enumerate_table(density)
-    return (time.perf_counter() - begin) * len(data) / len(some) * _EVALUATIONS * _GRADIENT
+        enumerate_table(density, looks=False)
+    return time.perf_counter() - begin
 
 
 def warn_of_time(model: Model, data: Data, reason: str) -> None:
