@@ -35,13 +35,20 @@ class Missing(Messenger):
                 f"obs=rows.of({site})"
             )
         missing = torch.isnan(value)
-        if bool(missing.any()):
-            law: Any = msg["fn"]
+        law: Any = msg["fn"]
+        if bool(missing.any()) and not _leaves_out(law):
             axes = getattr(law, "reinterpreted_batch_ndims", 0)
             law = law.base_dist if axes else law
             seen = of_entries(~missing, law.event_dim, site)
             msg["fn"] = law.mask(seen).to_event(axes)
             msg["value"] = torch.where(missing, _inside(law, value), value)
+
+
+def _leaves_out(law: Any) -> bool:
+    """Whether a distribution, or that which it masks, says that it leaves out what is NaN in an entry."""
+    while not getattr(law, "leaves_out_missing", False) and hasattr(law, "base_dist"):
+        law = law.base_dist
+    return getattr(law, "leaves_out_missing", False)
 
 
 def of_entries(mask: Tensor, axes: int, site: str) -> Tensor:

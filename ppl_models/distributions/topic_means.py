@@ -90,6 +90,8 @@ class TopicMeanResponse(UnexpandedLaw):
     Raises CapacityError from ``log_prob`` where the convolution has too many terms; draws take no convolution.
     """
 
+    leaves_out_missing = True
+
     def __init__(
         self, kind: str, proportion: Tensor, topic: Tensor, counts: Tensor, weight: Tensor, scale: Tensor | None = None,
         centre: Tensor | None = None,

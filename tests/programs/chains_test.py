@@ -25,9 +25,9 @@ from custom_inference import (
     methods_for,
     observed_information,
 )
+from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.labels import find_places, reorder, reorder_draws
 from custom_inference.compiled.posterior import FactorPosterior
-from custom_inference.compiled.structure import structure_of
 from custom_inference.core.local_inference import is_feasible, solve_local
 from custom_inference.core.over_draws import FactorMixture
 from custom_inference.core.posterior_bounds import bound_of
