@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import weakref
 from collections.abc import Mapping
@@ -40,6 +41,7 @@ class Structure:
 
     laws: of every statement. groups: of its elements. blocks: of the groups whose parameters are the same in all rows;
     others are read off the rows (``bind``). exchangeable: axes whose places may be permuted, once they were looked for.
+    proved: digests of rows in which the factors were proved, which blocks of a file are in the pass before.
     """
 
     model: Model
@@ -50,6 +52,7 @@ class Structure:
     blocks: list[Block]
     probe: Probe = field(repr=False)
     exchangeable: list[Any] | None = field(default=None, repr=False)
+    proved: set[bytes] = field(default_factory=set, repr=False)
 
     @property
     def varying(self) -> list[Group]:
@@ -107,8 +110,9 @@ class Structure:
         if plan.width > WIDEST:
             raise NotCompiled(f"its sum goes through {plan.width:.3g} values of a row at once, of at most {WIDEST}")
         found = Bound(self, tuple(blocks), tuple(parts), tuple(cells), offset, plan)
-        if prove_too:
+        if prove_too and (content := _digest(data)) not in self.proved:
             prove(found, data)
+            self.proved.add(content)
         return found
 
     def _features(self, stated: Statement, elements: Tensor, law: Law) -> tuple[Tensor, Tensor]:
@@ -291,6 +295,17 @@ def choose_rows(data: Data, most: int = _READ) -> Tensor:
         first = torch.full((int(place.max()) + 1,), number).scatter_reduce(0, place, torch.arange(number), "amin")
         rows = torch.cat([first[:: max(1, len(first) // most)], rows])
     return torch.unique(rows)
+
+
+def _digest(data: Data) -> bytes:
+    """A digest of all that rows are given."""
+    found = hashlib.sha256()
+    for name, given in {"x": data.x, "mask": data.mask, **data.others}.items():
+        if given is not None:
+            given = given.to_dense() if given.layout != torch.strided else given
+            found.update(f"{name} {tuple(given.shape)}".encode())
+            found.update(given.detach().cpu().contiguous().numpy().tobytes())
+    return found.digest()
 
 
 def prove(bound: Bound, data: Data) -> None:
