@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models import ComponentModel, RowModel, Site
+from tests.programs.chains import HiddenChain
 
 _ROW = ("row",)
 _CLASS = Site("latent", (), _ROW, choice="component")
@@ -133,37 +134,6 @@ class Regressions(RowModel):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Chain(RowModel):
-    """A hidden Markov chain a row: a state a step, and all symbols stated at once."""
-
-    num_states: int
-    num_symbols: int
-    length: int
-
-    axes: ClassVar[Mapping[str, str]] = {
-        "state": "num_states", "to_state": "num_states", "symbol": "num_symbols", "step": "length"
-    }  # fmt: skip
-
-    @property
-    def sites(self) -> Mapping[str, Site]:
-        return {
-            "start": Site("global", ("state",), support=constraints.simplex),
-            "move": Site("global", ("state", "to_state"), support=constraints.simplex),
-            "emit": Site("global", ("state", "symbol"), support=constraints.simplex),
-            **{f"z{t}": Site("latent", (), _ROW, choice="state") for t in range(self.length)},
-            "x": Site("observed", ("step",), _ROW, constraints.nonnegative_integer),
-        }
-
-    def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
-        start, move, emit = self.sample("start"), self.sample("move"), self.sample("emit")
-        with self.rows(x, mask, batch_size, num_rows) as rows:
-            states = [pyro.sample("z0", dist.Categorical(start))]
-            for t in range(1, self.length):
-                states.append(pyro.sample(f"z{t}", dist.Categorical(move[states[-1]])))
-            return rows.observe("x", dist.Categorical(torch.stack([emit[z] for z in states], -2)))
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
 class NoisyOr(ComponentModel):
     """Sources, each of which turns an entry on with a probability of its own, and a leak."""
 
@@ -204,3 +174,9 @@ class NoisyOrOfGroups(ComponentModel):
 
 def _on(s: Tensor, p: Tensor, leak: Any) -> Tensor:
     return 1 - torch.exp(s @ torch.log1p(-p) + torch.log1p(-leak))
+
+
+def make_chain(steps: int) -> HiddenChain:
+    """A hidden Markov chain of the tests' programs, all of whose priors are uniform."""
+    moves = dist.Dirichlet(torch.ones(4))
+    return HiddenChain(num_states=4, num_symbols=8, num_steps=steps, priors={"move": moves})

@@ -130,10 +130,10 @@ CASES: Mapping[str, Case] = {
         lambda folder, draw: drawn.regressions(500, draw), lambda: own.Regressions(num_classes=3, num_covariates=3),
         _HAND, _hand(by_hand.regressions)),
     "hidden Markov chain, 20 steps": Case(
-        lambda folder, draw: drawn.chains(1000, 20, draw), lambda: own.Chain(num_states=4, num_symbols=8, length=20),
+        lambda folder, draw: drawn.chains(1000, 20, draw), lambda: own.make_chain(20),
         _HAND, _hand(by_hand.chain)),
     "hidden Markov chain, 100 steps": Case(
-        lambda folder, draw: drawn.chains(1000, 100, draw), lambda: own.Chain(num_states=4, num_symbols=8, length=100),
+        lambda folder, draw: drawn.chains(1000, 100, draw), lambda: own.make_chain(100),
         _HAND, _hand(by_hand.chain)),
     "noisy-or of images, K 8": Case(
         lambda folder, draw: drawn.images(folder, 500, draw), lambda: own.NoisyOr(**_IMAGES), "NOCA, em",
@@ -230,7 +230,7 @@ _DATA: Mapping[str, tuple[str, Callable[[], Rows], Callable[[], Model]]] = {
     "bits": ("classes of bits (digits), K 10", drawn.digits, lambda: own.Bits(**_BITS)),
     "counts": ("classes of counts, K 5", lambda: drawn.counts(1000, 0), lambda: own.Counts(**_TABLE)),
     "chain": ("hidden Markov chain, 20 steps", lambda: drawn.chains(1000, 20, 0),
-              lambda: own.Chain(num_states=4, num_symbols=8, length=20)),
+              lambda: own.make_chain(20)),
 }  # fmt: skip
 
 
