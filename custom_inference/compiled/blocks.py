@@ -129,6 +129,11 @@ class Part:
         assert self.cells is not None
         return len(self.cells)
 
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return sum(one.numel() for one in (self.features, self.cells, self.seen) if one is not None)
+
     def select(self, index: Tensor | slice) -> Part:
         features = None if self.features is None else self.features[:, index]
         cells, seen = (None if one is None else one[index] for one in (self.cells, self.seen))

@@ -1,4 +1,4 @@
-"""Structures of programs: found once for a model, on some of its rows, and proved."""
+"""Structures of programs: found once for a model, on some of its rows."""
 
 from __future__ import annotations
 
@@ -47,14 +47,16 @@ def structure_of(model: Model, data: Data) -> Structure:
             known = _STRUCTURES[model] = derive(density.model, density.data, variables)
         except NotCompiled as reason:
             _REFUSED[model] = str(reason)
-    if known is None:
-        raise NotCompiled(f"{type(model).__name__} is not compiled: {_REFUSED[model]}")
+    reason = _REFUSED[model] if known is None else known.refused
+    if known is None or reason:
+        raise NotCompiled(f"{type(model).__name__} is not compiled: {reason}")
     return known
 
 
 def structure_if_known(model: Model) -> Structure | None:
     """Return the structure of a program that was read before."""
-    return _STRUCTURES.get(model)
+    known = _STRUCTURES.get(model)
+    return None if known is None or known.refused else known
 
 
 def _density_on(model: Model, data: Data) -> RowDensity:
@@ -82,14 +84,14 @@ def _ranges(density: RowDensity) -> list[list[list[float]]]:
 
 
 def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> Structure:
-    """Read the structure of a program off runs of it on some of the rows, and prove it.
+    """Read the structure of a program off runs of it on some of the rows; binding rows to it proves it.
 
     data: dense. variables: the latents of its rows, which are all finite.
 
     Raises NotCompiled, with the reason, where the program is not a product of factors that can be read.
     """
     every = data.to(dtype=torch.float64)
-    data = every.rows(choose_rows(every))
+    data = every.rows(choose_rows(every, _READ))
     probe = Probe(model, data, variables, seed=seed)
     try:
         probe = replace(probe, tabulated=probe.find_tabulated())
@@ -111,7 +113,6 @@ def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> 
     laws = {name: _law(name, one, variables) for name, one in stated.items()}
     structure = Structure(model, variables, entries, laws, groups, [], probe)
     structure.blocks = combine(_make_blocks(structure))
-    structure.bind(data)
     return structure
 
 

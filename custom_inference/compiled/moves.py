@@ -93,7 +93,7 @@ def _try(structure: Structure, field: str) -> Exchangeable | None:
 
 def _is_symmetric(structure: Structure, found: Exchangeable) -> bool:
     probe, entries = structure.probe, structure.entries
-    bound = structure.bind(probe.data.rows(torch.arange(min(len(probe.data), _ROWS))))
+    bound = structure.read_rows(probe.data.rows(torch.arange(min(len(probe.data), _ROWS))))
     for _ in range(_PERMUTATIONS):
         values = probe.draw_globals()
         order = torch.randperm(found.size, generator=probe.generator)

@@ -31,8 +31,8 @@ _IMPOSSIBLE = -1e20
 WIDEST = 2**16
 #: Numbers in the tables of a part of the rows, which threads take in turn.
 _PART = 2**19
-#: Rows that stand for all.
-_READ = 64
+#: Numbers of rows that are kept for the next time that they are asked for.
+_KEPT = 2**22
 
 
 @dataclass
@@ -41,7 +41,8 @@ class Structure:
 
     laws: of every statement. groups: of its elements. blocks: of the groups whose parameters are the same in all rows;
     others are read off the rows (``bind``). exchangeable: axes whose places may be permuted, once they were looked for.
-    proved: digests of rows in which the factors were proved, which blocks of a file are in the pass before.
+    proved: digests of rows in which the factors were proved, as blocks of a file are in every pass. kept: of few rows
+    what was read of them, by these digests. refused: why the factors are not the program, where the first rows say so.
     """
 
     model: Model
@@ -53,6 +54,8 @@ class Structure:
     probe: Probe = field(repr=False)
     exchangeable: list[Any] | None = field(default=None, repr=False)
     proved: set[bytes] = field(default_factory=set, repr=False)
+    kept: dict[bytes, Bound] = field(default_factory=dict, repr=False)
+    refused: str = ""
 
     @property
     def varying(self) -> list[Group]:
@@ -71,14 +74,36 @@ class Structure:
         own = [(*group.parents, *(() if group.own is None else (group.own,))) for group in self.groups]
         return Plan.of(own, self.variables.sizes).width
 
-    def bind(self, data: Data, *, prove_too: bool = True) -> Bound:
-        """Read rows: the features of what was observed, and the parameters that differ between rows.
-
-        prove_too: prove the factors in every one of these rows, which may be other than those that were probed.
+    def bind(self, data: Data) -> Bound:
+        """Read rows: the features of what was observed, and the parameters that differ between rows; and prove the
+        factors in every one of these rows, which may be other than those that were probed.
 
         Raises NotCompiled where a statement of these rows is not as it was in the rows that were probed.
         """
         data = data.to(dtype=torch.float64)
+        content = _digest(data)
+        try:
+            found = self.kept[content] if content in self.kept else self.read_rows(data)
+            if content not in self.proved:
+                prove(found, data)
+        except NotCompiled as reason:
+            if not self.proved:
+                self.refused = str(reason)
+            raise NotCompiled(f"{type(self.model).__name__} is not compiled: {reason}") from None
+        self.proved.add(content)
+        self._keep(content, found)
+        return found
+
+    def _keep(self, content: bytes, rows: Bound) -> None:
+        """Keep rows for the next pass, in the place of any others: in turn nothing would be left of a long file."""
+        self.kept.pop(content, None)
+        if rows.size <= _KEPT:
+            while self.kept and rows.size + sum(one.size for one in self.kept.values()) > _KEPT:
+                del self.kept[list(self.kept)[content[0] % len(self.kept)]]
+            self.kept[content] = rows
+
+    def read_rows(self, data: Data) -> Bound:
+        """Read rows in double precision, without a proof of the factors."""
         zeros = torch.zeros(len(data), len(self.variables), dtype=torch.long)
         with torch.no_grad():
             stated = read(self.model, data, self.probe.fingerprints[0], self.variables, zeros, self.probe.tabulated)
@@ -109,11 +134,7 @@ class Structure:
         plan = Plan.of(scopes, self.variables.sizes)
         if plan.width > WIDEST:
             raise NotCompiled(f"its sum goes through {plan.width:.3g} values of a row at once, of at most {WIDEST}")
-        found = Bound(self, tuple(blocks), tuple(parts), tuple(cells), offset, plan)
-        if prove_too and (content := _digest(data)) not in self.proved:
-            prove(found, data)
-            self.proved.add(content)
-        return found
+        return Bound(self, tuple(blocks), tuple(parts), tuple(cells), offset, plan)
 
     def _features(self, stated: Statement, elements: Tensor, law: Law) -> tuple[Tensor, Tensor]:
         """Features (N, E, F) and bases (N, E) of some elements, 0 where they are masked."""
@@ -201,6 +222,11 @@ class Bound:
         """A tensor of the type and device of the rows."""
         return self.offset
 
+    @property
+    def size(self) -> int:
+        """How many numbers are kept of the rows."""
+        return sum(0 if part is None else part.size for part in self.parts) + len(self)
+
     def cut(self) -> list[Bound]:
         """Return the rows in parts of a limited number of entries."""
         size = max(1, int(_PART / self.entries_of_row))
@@ -286,7 +312,7 @@ def flatten(rows: Bound, values: Mapping[str, Tensor]) -> Tensor:
     return rows.structure.entries.flatten({site: values[site].to(rows.like) for site in rows.structure.entries.shapes})
 
 
-def choose_rows(data: Data, most: int = _READ) -> Tensor:
+def choose_rows(data: Data, most: int) -> Tensor:
     """Numbers of some rows that differ in what they are given, the first of each, with others."""
     number, given = len(data), [one.reshape(len(data), -1) for one in data.others.values()]
     rows = torch.linspace(0, number - 1, min(number, most)).long()

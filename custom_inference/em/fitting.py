@@ -140,7 +140,10 @@ class Fitting:
     def _settings(self, engine: Engine) -> dict[str, Any]:
         """Return what ``run_em`` or ``run_stepwise`` is told beside engine, model, rows and start."""
         method = self.method
-        tolerance = method.tolerance or engine.plain.suggest_tolerance(self.model, len(self.rows))
+        suggested = engine.plain.suggest_tolerance(self.model, len(self.rows))
+        if self._stepwise:  # between passes of minibatches smaller gains are noise
+            suggested = max(suggested, Engine.suggest_tolerance(engine, self.model, len(self.rows)))
+        tolerance = method.tolerance or suggested
         settings: dict[str, Any] = {"max_iterations": method.max_iterations, "tolerance": tolerance}
         settings |= {"generator": self.generator, "progress": self.bar}
         if self.keeper is not None:

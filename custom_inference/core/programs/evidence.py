@@ -61,7 +61,8 @@ def find_width(model: Model, data: Data | None = None) -> float | None:
     if structure is None and data is not None and not model.has_continuous_locals and data.x.device.type == "cpu":
         try:
             with torch.no_grad():
-                structure = structure_of(model, model.as_read(data).dense())
+                dense = model.as_read(data).dense()
+                structure = structure_of(model, dense).bind(dense).structure
         except NotCompiled:
             return None
     return None if structure is None else structure.width
