@@ -24,12 +24,6 @@ from custom_inference.compiled.laws import Said
 from custom_inference.compiled.sources import Entries, Sums
 from ppl_models import Model
 
-#: What is summed for entries in every part but the linear one.
-COUNTED = {
-    "chance": ("on", "off"), "proportion": ("count",), "rate": ("events", "exposure"), "place": ("pull", "precision"),
-    "spread": ("squares", "number"),
-}  # fmt: skip
-
 
 def parts_in(block: Block, model: Model, entries: Entries) -> Iterator[tuple[str, str]]:
     """Yield (site, part) of all entries in a block: "mixed" where there is no closed form."""

@@ -19,6 +19,11 @@ from torch import Tensor
 
 #: What is said of a parameter: the part that entries play as it, and its counts, (...) each, of proportions (..., P).
 Said = tuple[str, tuple[Tensor, ...]]
+#: What is summed for entries in every part but the linear one.
+COUNTED = {
+    "chance": ("on", "off"), "proportion": ("count",), "rate": ("events", "exposure"), "place": ("pull", "precision"),
+    "spread": ("squares", "number"),
+}  # fmt: skip
 #: A logarithm of nothing: a finite number, so that it times a count of 0 is 0.
 NOTHING = -1e30
 

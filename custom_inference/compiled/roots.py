@@ -15,7 +15,7 @@ from custom_inference.core.optimize.newton import decreasing_root
 _FAR, _STEP = 30.0, 3.0
 #: Newton steps of an M step at most, how close to a root is enough, as the next M step goes on; and how often a way
 #: that goes too far is halved.
-_NEWTON, _CLOSE, _HALVED = 40, 1e-6, 30
+_NEWTON, _CLOSE, _HALVED = 2, 1e-6, 30
 
 
 def find_mode(

@@ -6,8 +6,10 @@ globals: at the C values of a factor's parents, of its U elements.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import torch
@@ -15,7 +17,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.constraints import Constraint
 
-from custom_inference.compiled.laws import Said
+from custom_inference.compiled.laws import COUNTED, Said
 from custom_inference.compiled.probes import SAME, alike
 
 #: Neighbours in the order of fingerprints that a number is compared with.
@@ -28,7 +30,7 @@ class Entries:
 
     shapes: dict[str, tuple[int, ...]]
 
-    @property
+    @cached_property
     def slices(self) -> dict[str, slice]:
         """Site -> its entries."""
         found, start = {}, 0
@@ -145,9 +147,14 @@ class EntrySource:
 
         def add(name: str, value: Tensor) -> None:
             if name in total:
-                value = torch.where(slope != 0, value, torch.zeros_like(value)).to(total[name])
-                total[name].index_add_(0, index.reshape(-1), value.reshape(-1))
+                value = value if self._plain else torch.where(slope != 0, value, torch.zeros_like(value))
+                total[name].index_add_(0, index.reshape(-1), value.to(total[name]).reshape(-1))
 
+        if self._plain and kind in ("chance", "proportion", "rate"):
+            names = ("count", "on") if kind == "proportion" else COUNTED[kind]
+            for name, value in zip(names, itertools.cycle(values)):
+                add(name, value)
+            return
         if kind == "proportion":
             add("count", values[0])
             add("on", torch.where(slope > 0, values[0], torch.zeros_like(values[0])))

@@ -22,7 +22,8 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution, biject_to, constraints
 
 from custom_inference.compiled.blocks import Block, Part
-from custom_inference.compiled.counts import COUNTED, Predictors, parts_in
+from custom_inference.compiled.counts import Predictors, parts_in
+from custom_inference.compiled.laws import COUNTED
 from custom_inference.compiled.newton import Newton
 from custom_inference.compiled.roots import find_mode
 from custom_inference.compiled.sources import Entries
@@ -126,12 +127,11 @@ class Steps:
 
     def _log_density(self, site: str, value: Tensor) -> Tensor:
         """Return the log density of a Dirichlet, Beta or Gamma prior in the basis of its mode."""
-        prior = self.model.priors[site]
-        if _is_of(prior, distributions.Dirichlet):
-            return Dirichlet.of(self.model, site, value).log_density(value).sum()
-        if _is_of(prior, distributions.Beta):
-            return self._beta(site, value).log_density(torch.stack([value, 1 - value], -1)).sum()
-        return Gamma.of(self.model, site, value).log_density(value).expand_as(value).sum()
+        prior = self._pair(site, value)
+        if isinstance(prior, Gamma):
+            return prior.log_density(value).expand_as(value).sum()
+        beta = not _is_of(self.model.priors[site], distributions.Dirichlet)
+        return prior.log_density(torch.stack([value, 1 - value], -1) if beta else value).sum()
 
     @cached_property
     def _priced(self) -> tuple[list[str], list[str]]:
@@ -142,17 +142,34 @@ class Steps:
         own = [site for site in found if site in based and _is_of(self.model.priors[site], families)]
         return own, [site for site in found if site not in own]
 
-    def _has_closed_form(self, site: str) -> bool:
-        """Whether the prior of a site has closed forms for the part that it plays."""
-        prior = self.model.priors[site]
-        return is_flat(prior) or _is_of(prior, _CONJUGATE[self.roles[site]][1])
+    @cached_property
+    def _closed(self) -> frozenset[str]:
+        """The sites whose priors have closed forms for the parts that they play."""
+        priors, roles = self.model.priors, self.roles.items()
+        return frozenset(s for s, role in roles if is_flat(priors[s]) or _is_of(priors[s], _CONJUGATE[role][1]))
 
-    def _beta(self, site: str, like: Tensor) -> Dirichlet:
-        """A Beta prior as that of the proportions of two."""
-        prior = self.model.priors[site]
+    def _pair(self, site: str, value: Tensor) -> Any:
+        """The conjugate prior of a site, made once for values of a type: a Beta as the proportions of two."""
+        key = site, value.dtype, value.device
+        if key not in self._pairs:
+            self._pairs[key] = self._make_pair(site, value)
+        return self._pairs[key]
+
+    def _make_pair(self, site: str, value: Tensor) -> Dirichlet | Gamma | Normal:
+        prior, role = self.model.priors[site], self.roles.get(site)
+        if role == "place":
+            return Normal.of(self.model, site, tuple(value.shape), value)
+        if role == "rate" or _is_of(prior, (distributions.Gamma, distributions.Exponential)):
+            return Gamma.of(self.model, site, value)
+        if _is_of(prior, distributions.Beta):
+            return Dirichlet(torch.stack([prior.concentration1.to(value), prior.concentration0.to(value)], -1))
         if is_flat(prior):
-            return Dirichlet(like.new_ones(2))
-        return Dirichlet(torch.stack([prior.concentration1.to(like), prior.concentration0.to(like)], -1))
+            return Dirichlet(value.new_ones(2) if role == "chance" else torch.ones_like(value))
+        return Dirichlet.of(self.model, site, value)
+
+    @cached_property
+    def _pairs(self) -> dict[tuple[object, ...], Any]:
+        return {}
 
     def _narrowest(self, statistics: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the least standard deviations that normals may have, by the spread of what each is of."""
@@ -174,23 +191,21 @@ class Steps:
         """Return the mode of the entries of a site; floor: of standard deviations."""
         role, model = self.roles[site], self.model
         own = [sums[name][self.entries.slices[site]].reshape(value.shape) for name in COUNTED[role]]
-        if not self._has_closed_form(site):
+        if site not in self._closed:
             prior = model.prior(site, like=value.double())
             return find_mode(role, prior, model.sites[site].support, own, value, floor)
+        if role == "spread":
+            assert floor is not None
+            return torch.where(own[1] > 0, torch.maximum((own[0] / own[1]).sqrt(), floor), value)
+        prior = self._pair(site, value)
         if role == "chance":
-            return self._beta(site, value).mode(torch.stack(own, -1), floor=FLOOR)[..., 0]
+            return prior.mode(torch.stack(own, -1), floor=FLOOR)[..., 0]
         if role == "proportion":
-            flat = _is_of(model.priors[site], Flat)
-            prior = Dirichlet(torch.ones_like(value)) if flat else Dirichlet.of(model, site, value)
             return prior.mode(own[0], floor=FLOOR)
         if role == "rate":
-            return Gamma.of(model, site, value).mode(own[0], own[1], floor=_LEAST)
-        if role == "place":
-            prior = Normal.of(model, site, tuple(value.shape), value)
-            precision = own[1] + prior.precision
-            return torch.where(precision > 0, (own[0] + prior.precision * prior.mean) / precision, value)
-        assert floor is not None
-        return torch.where(own[1] > 0, torch.maximum((own[0] / own[1]).sqrt(), floor), value)
+            return prior.mode(own[0], own[1], floor=_LEAST)
+        precision = own[1] + prior.precision
+        return torch.where(precision > 0, (own[0] + prior.precision * prior.mean) / precision, value)
 
     def _sums(
         self, statistics: Sequence[Tensor], state: Mapping[str, Tensor], sites: Sequence[str]
