@@ -202,11 +202,11 @@ def into_support(model: Model, params: Params, reached: Params) -> Params:
     They stay as far from the edge as ``FLOOR``, the floor of closed-form steps, or as the map itself came in
     ``reached``.
     """
-    inside = {}
+    inside, sites = {}, model.sites
     for site, value in params.items():
         support, came = support_of(model.priors[site]), reached[site]
-        if model.sites[site].support is constraints.simplex or support is None:
-            support = model.sites[site].support
+        if sites[site].support is constraints.simplex or support is None:
+            support = sites[site].support
         lower, upper = getattr(support, "lower_bound", None), getattr(support, "upper_bound", None)
         if support is constraints.simplex:
             value = torch.maximum(value, came.clamp(max=FLOOR))
