@@ -8,7 +8,8 @@ steps backwards.
 
 Of z = log sum_g exp(t_1 + ... + t_n), with the gradient G of the total in z, the gradient in t_i is the sum of
 G exp(t_1 + ... + t_n - z) over what t_i has no axis of. Where tables of rows, a(n, l, g), and those of all rows,
-b(r, g), share the variable g alone, z = log(e^a e^b') and the gradients are e^a ((G / e^z) e^b) and e^b ((G / e^z)' e^a).
+b(r, g), share the variable g alone, z = log(e^a e^b') and the gradients are e^a (H e^b) and e^b (H' e^a), where H is
+G / e^z.
 """
 
 from __future__ import annotations
@@ -174,7 +175,8 @@ class Plan:
         sides = self._sides(step, tuple(len(table) > 1 for table in inputs))
         if sides is None:
             return None
-        a, b = (sum(rest, first) for first, *rest in ([one.of_table(inputs[one.number]) for one in each] for each in sides.tables))
+        each = [[one.of_table(inputs[one.number]) for one in side] for side in sides.tables]
+        a, b = (sum(rest, first) for first, *rest in each)
         a, b = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
         top, level = a.detach().amax(-1, keepdim=True), b.detach().amax(-1, keepdim=True)
         a, b = torch.exp(a - top), torch.exp(b - level)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.derive import structure_of
+from custom_inference.compiled.elimination import Plan
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.starts import Starts
@@ -58,27 +60,31 @@ class CompiledExact(Starts, ExactEngine):
         self, model: Model, state: Params, rows: Bound, warm: Warm = None, *, temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        return self._e_step(state, rows, None, temperature)
+        return self.solve(state, rows, None, temperature)
 
     def e_step_weighted(
         self, model: Model, state: Params, rows: Bound, weights: Tensor, warm: Warm = None, *, temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        return self._e_step(state, rows, weights, temperature)
+        return self.solve(state, rows, weights, temperature)
 
-    def _e_step(self, state: Params, rows: Bound, weights: Tensor | None, temperature: float) -> EStep:
-        naturals = rows.naturals(flatten(rows, state))
+    def solve(
+        self, state: Params, rows: Bound, weights: Tensor | None = None, temperature: float = 1.0,
+        held: Mapping[int, Tensor] | None = None,
+    ) -> EStep:  # fmt: skip
+        """Take an E step. held: of some variables log weights (N, S) of their values, beside the program's own."""
+        naturals, held = rows.naturals(flatten(rows, state)), held or {}
+        plan = rows.plan if not held else Plan.of([*rows.scopes, *((v,) for v in held)], rows.plan.sizes)
 
-        def solve(part: tuple[Bound, Tensor | None]) -> tuple[Tensor, list[Tensor]]:
-            own, weight = part
-            bound, marginals = own.plan.marginals(own.tables(naturals, temperature), weight)
+        def solve(part: tuple[Bound, tuple[Tensor | None, ...]]) -> tuple[Tensor, list[Tensor]]:
+            own, (weight, *beside) = part
+            bound, marginals = plan.marginals([*own.tables(naturals, temperature), *beside], weight)
             return bound.expand(len(own)) + temperature * own.offset, own.gather(marginals)
 
         parts = rows.cut()
         sizes = [len(part) for part in parts]
-        found = map_in_threads(
-            solve, zip(parts, [None] * len(parts) if weights is None else weights.split(sizes), strict=True)
-        )
+        cut = [[None] * len(parts) if one is None else one.split(sizes) for one in (weights, *held.values())]
+        found = map_in_threads(solve, zip(parts, zip(*cut, strict=True), strict=True))
         statistics = {}
         for place, key in enumerate(keys_of(rows)):
             each = [counted[place] for _, counted in found]

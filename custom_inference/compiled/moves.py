@@ -3,7 +3,8 @@
 EM cannot move a class across a region that no rows come from. A move merges two places of such an axis that are alike,
 gives the one that is free half of a third, lets EM settle, and is kept where the objective gains (Ueda, Nakano,
 Ghahramani & Hinton, *SMEM algorithm for mixture models*, Neural Computation 12, 2000), here for any program: what is
-merged and split are the values of its globals.
+merged and split are the values of its globals. Every other move frees a place and lets it be born again from the rows
+that are explained worst without it: so a source is found that others stand for together.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _SETTLE, _DEEP, _LONGER = 12, 25, 50
 _NEARLY, _DEEP_NEARLY = 2e-3, 2e-2
 #: What a row must gain for a move to count: less is that EM was not at its end.
 _GAINED = 1e-4
+#: The log weight of what is not so where a place is held, far below what data say.
+_HELD = -1e4
 #: How far the halves of a place are moved apart, on logarithmic scales.
 _APART = 0.5
 #: Rows, permutations, and the relative difference on which an axis is told to be exchangeable.
@@ -118,7 +121,7 @@ def is_same(model: Model, first: Params, second: Params) -> bool:
 
 
 def move_places(
-    engine: Engine[Any, Any], model: Model, rows: Bound, state: Params, patience: int, generator: torch.Generator
+    engine: Any, model: Model, rows: Bound, state: Params, patience: int, generator: torch.Generator
 ) -> Params:
     """Return the state after the moves that gained something; so many in turn that gain nothing end it.
 
@@ -128,15 +131,22 @@ def move_places(
     if not every:
         return state
     settle, nearly = (_DEEP, _DEEP_NEARLY) if rows.structure.is_deep else (_SETTLE, _NEARLY)
-    best, failures, number = _continue(engine, model, rows, state, _LONGER), 0, 0
+    best, failures, number, born = _continue(engine, model, rows, state, _LONGER), 0, 0, 0
     while failures < patience:
         chosen, number = every[number % len(every)], number + 1
-        moved = _propose(chosen, model, best.state, _usage(chosen, rows, engine, best), generator)
+        usage = _usage(chosen, rows, engine, best)
+        # One of which whole rows with many latents would be born is none of their steps alone.
+        bears = number % 2 == 1 and born < chosen.size and bool(chosen.bits or not rows.structure.is_deep)
+        if bears:
+            place, born = int(usage.argsort()[born]), born + 1
+            moved = _bear(chosen, engine, model, rows, best.state, place, generator)
+        else:
+            moved = _propose(chosen, model, best.state, usage, generator)
         run = _continue(engine, model, rows, moved, settle)
-        if run.objective > best.objective - nearly * len(rows):
+        if run.objective > best.objective - (0 if bears else nearly) * len(rows):
             run = _continue(engine, model, rows, run.state, _LONGER)
         gained = run.objective > best.objective + max(1e-6 * abs(best.objective), _GAINED * len(rows))
-        best, failures = (run, 0) if gained else (best, failures + 1)
+        best, failures, born = (run, 0, 0) if gained else (best, failures + 1, born)
     return best.state
 
 
@@ -197,6 +207,34 @@ def _propose(
             found[site] = value.movedim(0, axis)
         found[site] = _apart(model, site, found[site], axes, (divided, other), generator)
     return found
+
+
+def _bear(
+    chosen: Exchangeable, engine: Engine[Any, Any], model: Model, rows: Bound, state: Params, place: int,
+    generator: torch.Generator,
+) -> Params:  # fmt: skip
+    """Free a place, and let it be born again from half of the rows that are explained worst without it."""
+    without = engine.solve(state, rows, held=_hold(chosen, rows, place, torch.zeros(len(rows), dtype=torch.bool)))
+    number = max(2, len(rows) // (2 * chosen.size))
+    worst = without.bound.argsort()[: 2 * number]
+    own = torch.zeros(len(rows), dtype=torch.bool)
+    own[worst[torch.randperm(len(worst), generator=generator)[:number]]] = True
+    found = dict(state)
+    for site, axes in chosen.sites.items():
+        for axis in axes:
+            value = found[site].movedim(axis, 0).clone()
+            value[place] = (value.sum(0) - value[place]) / (chosen.size - 1)
+            if model.sites[site].support is constraints.simplex and axis == found[site].ndim - 1:
+                value = value / value.sum(0)
+            found[site] = value.movedim(0, axis)
+    return engine.m_step(model, found, engine.solve(found, rows, held=_hold(chosen, rows, place, own)), rows)
+
+
+def _hold(chosen: Exchangeable, rows: Bound, place: int, own: Tensor) -> dict[int, Tensor]:
+    """Log weights of the values of variables by which a place is taken by some rows alone, and always by these."""
+    takes = {v: torch.arange(chosen.size) == place for v in chosen.choices}
+    takes |= {group[place]: torch.arange(rows.plan.sizes[group[place]]) > 0 for group in chosen.bits}
+    return {v: _HELD * (own[:, None] != one).to(rows.like) for v, one in takes.items()}
 
 
 def _profiles(chosen: Exchangeable, state: Params) -> Tensor:

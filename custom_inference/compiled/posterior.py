@@ -69,7 +69,7 @@ class FactorPosterior(LocalPosterior):
         sizes, tables = self.bound.structure.variables.sizes, self._tables()
         # A further factor of every set, of no effect, in every row: its marginals are those of the variables.
         ones = [self.flat.new_zeros(len(self.bound), *(sizes[v] for v in scope)) for scope in asked]
-        return Plan.of([*self._scopes, *asked], sizes).marginals([*tables, *ones])[1][len(tables) :]
+        return Plan.of([*self.bound.scopes, *asked], sizes).marginals([*tables, *ones])[1][len(tables) :]
 
     def table_of(self, name: str) -> tuple[Tensor, Tensor] | None:
         """Return the values (S, w) of one latent, and their log-probabilities (N, S); None where there are too many."""
@@ -82,10 +82,6 @@ class FactorPosterior(LocalPosterior):
         parts = [variables.options[v][values[:, place]] for place, v in enumerate(own)]
         share = self.joint_probabilities([tuple(own)])[0]
         return torch.cat(parts, 1).to(self.flat), share.flatten(1).log()
-
-    @property
-    def _scopes(self) -> list[tuple[int, ...]]:
-        return [scope for block in self.bound.blocks for scope in block.scopes]
 
     @property
     def mean(self) -> Tensor:
@@ -135,7 +131,7 @@ class FactorPosterior(LocalPosterior):
 
     def divergence_from(self, q: LocalPosterior, *, seed: int = 0) -> Tensor:
         """Return KL(q || this), (N,): exact where q has a table, or the same factors; else the mean over draws."""
-        if type(q) is FactorPosterior and q._scopes == self._scopes:
+        if type(q) is FactorPosterior and q.bound.scopes == self.bound.scopes:
             return self._from_factors(q)
         if q.tabulated and not q.continuous:
             codes, log_q = q.table()
@@ -147,7 +143,7 @@ class FactorPosterior(LocalPosterior):
     def _from_factors(self, q: FactorPosterior) -> Tensor:
         """Return the divergence from a posterior of the same factors at other globals: expectations of their logs."""
         total = self.log_evidence - q.log_evidence + q.bound.offset - self.bound.offset
-        shares = q.joint_probabilities(q._scopes)
+        shares = q.joint_probabilities(q.bound.scopes)
         for share, own, other in zip(shares, q._tables(), self._tables(), strict=True):
             apart = torch.where(share > 0, own - other, torch.zeros_like(share))
             total = total + (share * apart).flatten(1).sum(1)
@@ -159,7 +155,7 @@ class FactorPosterior(LocalPosterior):
             raise CapacityError(f"a table of {number:.3g} values a row; at most {_TABLE} are tabulated")
         total, plan = None, self.bound.plan
         every = tuple(range(len(variables)))
-        for table, scope in zip(self._tables(), self._scopes, strict=True):
+        for table, scope in zip(self._tables(), self.bound.scopes, strict=True):
             part = plan._align(table, scope, every)
             total = part if total is None else total + part
         assert total is not None

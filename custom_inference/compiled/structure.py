@@ -130,8 +130,7 @@ class Structure:
                 parts.append(Part(None, cell[:, 0]))
             blocks.append(block)
             cells.append(number)
-        scopes = [scope for block in blocks for scope in block.scopes]
-        plan = Plan.of(scopes, self.variables.sizes)
+        plan = Plan.of([scope for block in blocks for scope in block.scopes], self.variables.sizes)
         if plan.width > WIDEST:
             raise NotCompiled(f"its sum goes through {plan.width:.3g} values of a row at once, of at most {WIDEST}")
         return Bound(self, tuple(blocks), tuple(parts), tuple(cells), offset, plan)
@@ -226,6 +225,11 @@ class Bound:
     def size(self) -> int:
         """How many numbers are kept of the rows."""
         return sum(0 if part is None else part.size for part in self.parts) + len(self)
+
+    @property
+    def scopes(self) -> list[tuple[int, ...]]:
+        """The scopes of all factors."""
+        return [scope for block in self.blocks for scope in block.scopes]
 
     def cut(self) -> list[Bound]:
         """Return the rows in parts of a limited number of entries."""

@@ -149,3 +149,21 @@ def test_single_precision_falls_back_as_well():
     second, step = torch.tensor([[0.0, -400.0]]).expand(ROWS, 2), torch.full((1, 2, 2), 0.5).log()
     total = Plan.of([(0,), (0, 1), (1,), (1, 2)], (2, 2, 2)).total([first, move, second, step])
     assert torch.allclose(total, torch.full((ROWS,), -100.0), rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize("nothing", [-np.inf, -1e30])
+@pytest.mark.parametrize("seed", range(3))
+def test_what_cannot_be_has_no_probability(seed, nothing):
+    """Of moves and of values in single rows, also where nothing leads on from a value."""
+    sizes, scopes, tables = chain(seed)
+    tables[1][0, 1, :] = tables[2][0, :, 0] = nothing
+    for table in tables[len(scopes) - len(sizes) :]:
+        table[0, 0] = nothing
+    joint = joint_of(sizes, scopes, tables)
+    evidence = logsumexp(joint.reshape(ROWS, -1), axis=1)
+    probability = np.exp(joint - evidence.reshape(-1, *[1] * len(sizes)))
+    total, found = Plan.of(scopes, sizes).marginals(tensors(tables))
+    assert np.isfinite(evidence).all() and np.allclose(total, evidence, rtol=0, atol=1e-10)
+    for scope, own in zip(scopes, found, strict=True):
+        each = margin(probability, scope)
+        assert np.allclose(own, each if len(own) > 1 else each.sum(0, keepdims=True), rtol=0, atol=1e-10), scope
