@@ -14,6 +14,7 @@ G / e^z.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -176,7 +177,7 @@ class Plan:
         if sides is None:
             return None
         each = [[one.of_table(inputs[one.number]) for one in side] for side in sides.tables]
-        a, b = (sum(rest, first) for first, *rest in each)
+        a, b = (functools.reduce(torch.add, one) for one in each)
         a, b = a.reshape(-1, a.shape[-1]), b.reshape(-1, b.shape[-1])
         top, level = a.detach().amax(-1, keepdim=True), b.detach().amax(-1, keepdim=True)
         a, b = torch.exp(a - top), torch.exp(b - level)

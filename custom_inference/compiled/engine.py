@@ -76,15 +76,16 @@ class CompiledExact(Starts, ExactEngine):
         naturals, held = rows.naturals(flatten(rows, state)), held or {}
         plan = rows.plan if not held else Plan.of([*rows.scopes, *((v,) for v in held)], rows.plan.sizes)
 
-        def solve(part: tuple[Bound, tuple[Tensor | None, ...]]) -> tuple[Tensor, list[Tensor]]:
-            own, (weight, *beside) = part
+        def solve(part: tuple[Bound, Tensor | None, tuple[Tensor, ...]]) -> tuple[Tensor, list[Tensor]]:
+            own, weight, beside = part
             bound, marginals = plan.marginals([*own.tables(naturals, temperature), *beside], weight)
             return bound.expand(len(own)) + temperature * own.offset, own.gather(marginals)
 
         parts = rows.cut()
         sizes = [len(part) for part in parts]
-        cut = [[None] * len(parts) if one is None else one.split(sizes) for one in (weights, *held.values())]
-        found = map_in_threads(solve, zip(parts, zip(*cut, strict=True), strict=True))
+        weighed = [None] * len(parts) if weights is None else weights.split(sizes)
+        beside = zip(*(one.split(sizes) for one in held.values()), strict=True) if held else [()] * len(parts)
+        found = map_in_threads(solve, zip(parts, weighed, beside, strict=True))
         statistics = {}
         for place, key in enumerate(keys_of(rows)):
             each = [counted[place] for _, counted in found]

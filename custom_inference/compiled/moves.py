@@ -210,7 +210,7 @@ def _propose(
 
 
 def _bear(
-    chosen: Exchangeable, engine: Engine[Any, Any], model: Model, rows: Bound, state: Params, place: int,
+    chosen: Exchangeable, engine: Any, model: Model, rows: Bound, state: Params, place: int,
     generator: torch.Generator,
 ) -> Params:  # fmt: skip
     """Free a place, and let it be born again from half of the rows that are explained worst without it."""
