@@ -200,7 +200,7 @@ class Plan:
         return self._known[key]
 
     def _find_sides(self, step: Step, of_rows: tuple[bool, ...]) -> Sides | None:
-        if len(step.gone) > 1:
+        if len(step.gone) != 1:
             return None
         gone, every = step.gone[0], [*enumerate(step.scopes)]
         each = [[(n, scope) for n, scope in every if of_rows[n] is own] for own in (True, False)]
