@@ -19,8 +19,8 @@ from benchmarks.quality._own_by_hand import chain_evidence
 from benchmarks.quality._own_data import Array
 
 Found = Mapping[str, Array]
-#: Steps of Adam with the rate 0.05, and iterations of EM at most.
-STEPS, ITERATIONS = 500, 500
+#: Steps of Adam with the rate 0.05, and iterations of EM at most, where these end by themselves or do not.
+STEPS, ITERATIONS, _DYNAMAX = 500, 500, 200
 
 
 @dataclass(frozen=True)
@@ -206,6 +206,22 @@ def _pomegranate_chain(x: Array, seed: int, iterations: int) -> Found:
     return {"start": begin / begin.sum(), "move": move / move.sum(1, keepdims=True), "emit": emit}
 
 
+# ----- dynamax ----------------------------------------------------------------------------------------------------
+
+
+def _dynamax(x: Array, seed: int, iterations: int) -> Found:
+    import jax  # pyright: ignore[reportMissingImports]
+    import jax.numpy as jnp  # pyright: ignore[reportMissingImports]
+    from dynamax.hidden_markov_model import CategoricalHMM  # pyright: ignore[reportMissingImports]
+
+    made, symbols = CategoricalHMM(4, 1, 8), jnp.asarray(x[..., None], jnp.int32)
+    start, properties = made.initialize(jax.random.PRNGKey(seed))
+    number = min(iterations, _DYNAMAX)  # it makes as many as it is told
+    found, _ = made.fit_em(start, properties, symbols, num_iters=number, verbose=False)
+    parts = found.initial.probs, found.transitions.transition_matrix, found.emissions.probs[:, 0]
+    return dict(zip(("start", "move", "emit"), (np.asarray(one, float) for one in parts), strict=True))
+
+
 # ----- hmmlearn ---------------------------------------------------------------------------------------------------
 
 
@@ -227,6 +243,7 @@ PROGRAMS: tuple[Program, ...] = (
     Program("pomegranate", ("pomegranate",), _EM,
             {"bits": partial(_pomegranate_mixture, "bits"), "counts": partial(_pomegranate_mixture, "counts"),
              "chain": _pomegranate_chain}),
+    Program("dynamax", ("dynamax",), f"{_EM}, {_DYNAMAX} iterations, compiling", {"chain": _dynamax}),
     Program("hmmlearn", ("hmmlearn",), _EM, {"chain": _hmmlearn}),
 )  # fmt: skip
 
