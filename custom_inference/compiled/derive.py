@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,12 +21,15 @@ from custom_inference.compiled.structure import WIDEST, Structure, choose_rows
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.ranges import cover
 from ppl_models import Data, Model
+from ppl_models.core.errors import warn_caller
 from ppl_models.core.hierarchy import typical_values
 
 #: Values of a law that is no exponential family, at most, to be counted one by one.
 _MOST_VALUES = 64
 #: Rows on which the latents of a program are read.
 _READ = 64
+#: By how much a parameter may leave its range by rounding, and how far apart globals are drawn where it is looked at.
+_OUTSIDE, _WIDE = 1e-6, 3.0
 
 #: Model -> its structure; and why others have none.
 _STRUCTURES: weakref.WeakKeyDictionary[Model, Structure] = weakref.WeakKeyDictionary()
@@ -150,6 +154,25 @@ def _law(name: str, stated: Statement, variables: Variables) -> Law:
     return made
 
 
+def _warn_of_parameters(model: Model, stated: Sequence[Mapping[str, Statement]]) -> None:
+    """Warn of laws whose parameters leave their range while the globals stay within their supports."""
+    for name, law in ((name, one.law) for name, one in stated[0].items()):
+        kind: Any = law.kind
+        for part in law.names:
+            allowed = kind.arg_constraints.get(part)
+            lower, upper = (getattr(allowed, end, None) for end in ("lower_bound", "upper_bound"))
+            value = torch.cat([law.split(one[name].parameters)[part].flatten() for one in stated])
+            low, high = (float(one) for one in value.aminmax())
+            below, above = lower is not None and low < lower - _OUTSIDE, upper is not None and high > upper + _OUTSIDE
+            if below or above:
+                found = low if below else high
+                warn_caller(
+                    f"the {part} of '{name}' in {type(model).__name__} may be {found:.3g} while all globals are within "
+                    f"their supports, but {kind.__name__} allows {allowed}; what its density is there means nothing. "
+                    "Expected globals of a narrower support, or a link such as torch.sigmoid or torch.exp"
+                )
+
+
 def _make_blocks(structure: Structure) -> list[Block]:
     """The blocks of the groups whose parameters are the same in all rows."""
     variables, probe = structure.variables, structure.probe
@@ -170,6 +193,9 @@ def _make_blocks(structure: Structure) -> list[Block]:
         return []
     every, first = torch.cat(chosen), torch.zeros(total, dtype=torch.long)
     stated = [probe.read(params, every, first) for params in probe.fingerprints]
+    if not variables.layout.moving:  # else there are values of latents among these that cannot be
+        wide = [probe.read(probe.draw_globals(_WIDE), every, first) for _ in range(2)]
+        _warn_of_parameters(structure.model, [*stated, *wide])
     runs = ProgramRuns(probe, structure.entries, every, first)
     asked = []
     for group in fixed:

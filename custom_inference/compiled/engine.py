@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.bound import Bound, flatten, keys_of
 from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.elimination import Plan
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.starts import Starts
 from custom_inference.compiled.steps import steps_if_known, steps_of
-from custom_inference.compiled.structure import Bound, flatten, keys_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.threads import map_in_threads
 from custom_inference.em.rows import FitRows

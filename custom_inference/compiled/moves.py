@@ -11,18 +11,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.compiled.bound import Bound, flatten
 from custom_inference.compiled.derive import structure_if_known
-from custom_inference.compiled.structure import Bound, Structure, flatten
+from custom_inference.compiled.structure import Structure
 from custom_inference.core.engine import Engine, Params
 from custom_inference.em.loop import Run, run_em
 from ppl_models import Model
+
+if TYPE_CHECKING:
+    from custom_inference.compiled.engine import CompiledExact
 
 #: EM iterations after a move, where rows have one latent and many, and those more where it is nearly as good as before.
 _SETTLE, _DEEP, _LONGER = 12, 25, 50
@@ -121,7 +125,7 @@ def is_same(model: Model, first: Params, second: Params) -> bool:
 
 
 def move_places(
-    engine: Any, model: Model, rows: Bound, state: Params, patience: int, generator: torch.Generator
+    engine: CompiledExact, model: Model, rows: Bound, state: Params, patience: int, generator: torch.Generator
 ) -> Params:
     """Return the state after the moves that gained something; so many in turn that gain nothing end it.
 
@@ -210,7 +214,7 @@ def _propose(
 
 
 def _bear(
-    chosen: Exchangeable, engine: Any, model: Model, rows: Bound, state: Params, place: int,
+    chosen: Exchangeable, engine: CompiledExact, model: Model, rows: Bound, state: Params, place: int,
     generator: torch.Generator,
 ) -> Params:  # fmt: skip
     """Free a place, and let it be born again from half of the rows that are explained worst without it."""

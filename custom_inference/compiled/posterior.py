@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.bound import Bound
 from custom_inference.compiled.elimination import Plan
+from custom_inference.compiled.messages import align
 from custom_inference.compiled.probes import combinations
-from custom_inference.compiled.structure import Bound
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
 from custom_inference.core.posteriors.protocol import draw_slots
 from ppl_models import CapacityError
@@ -153,10 +154,10 @@ class FactorPosterior(LocalPosterior):
         variables, number = self.bound.structure.variables, self.bound.structure.variables.layout.num_configurations
         if number > _TABLE:
             raise CapacityError(f"a table of {number:.3g} values a row; at most {_TABLE} are tabulated")
-        total, plan = None, self.bound.plan
+        total = None
         every = tuple(range(len(variables)))
         for table, scope in zip(self._tables(), self.bound.scopes, strict=True):
-            part = plan._align(table, scope, every)
+            part = align(table, scope, every, variables.sizes)
             total = part if total is None else total + part
         assert total is not None
         flat = total.expand(len(self.bound), *variables.sizes).flatten(1)

@@ -44,8 +44,9 @@ class Probe:
         """The globals that are learned, and their shapes."""
         return {site: shape for site, shape in self.model.shapes.items() if site not in self.model.known}
 
-    def draw_globals(self) -> dict[str, Tensor]:
-        """Draw different numbers for all entries of all globals, within their supports; known ones as they are."""
+    def draw_globals(self, spread: float = 0.7) -> dict[str, Tensor]:
+        """Draw different numbers for all entries of all globals, within their supports, so far apart on unconstrained
+        scales; known ones as they are."""
         found: dict[str, Tensor] = {site: value.double() for site, value in self.model.known.items()}
         for site, shape in self.model.shapes.items():
             if site in found:
@@ -53,7 +54,7 @@ class Probe:
             prior: Any = self.model.prior(site, values=found)
             transform: Any = biject_to(prior.support)
             noise = torch.randn(transform.inverse_shape(shape), generator=self.generator, dtype=torch.float64)
-            found[site] = transform(0.7 * noise)
+            found[site] = transform(spread * noise)
         return {site: found[site].expand(shape).clone() for site, shape in self.model.shapes.items()}
 
     @cached_property

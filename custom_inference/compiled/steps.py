@@ -22,12 +22,12 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution, biject_to, constraints
 
 from custom_inference.compiled.blocks import Block, Part
+from custom_inference.compiled.bound import Bound
 from custom_inference.compiled.counts import Predictors, parts_in
 from custom_inference.compiled.laws import COUNTED
 from custom_inference.compiled.newton import Newton
 from custom_inference.compiled.roots import find_mode
 from custom_inference.compiled.sources import Entries
-from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.gamma import Gamma
@@ -128,7 +128,7 @@ class Steps:
     def _log_density(self, site: str, value: Tensor) -> Tensor:
         """Return the log density of a Dirichlet, Beta or Gamma prior in the basis of its mode."""
         prior = self._pair(site, value)
-        if isinstance(prior, Gamma):
+        if type(prior) is Gamma:
             return prior.log_density(value).expand_as(value).sum()
         beta = not _is_of(self.model.priors[site], distributions.Dirichlet)
         return prior.log_density(torch.stack([value, 1 - value], -1) if beta else value).sum()

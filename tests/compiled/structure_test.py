@@ -1,6 +1,8 @@
 """What is read off programs: scopes and sources of known ones; what deceives is compiled and right, or refused."""
 
 import itertools
+import re
+import warnings
 
 import numpy as np
 import pyro
@@ -11,12 +13,12 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp
 from torch.distributions import constraints
 
+from custom_inference.compiled.bound import flatten
 from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.linear import LinearSource
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.sources import EntrySource
 from custom_inference.compiled.steps import Steps
-from custom_inference.compiled.structure import flatten
 from ppl_models import Data, Site
 from tests.programs._own import ROW, observed, own_program
 
@@ -401,3 +403,26 @@ def test_laws_of_few_values_are_those_of_all_rows():
         return logsumexp(each, axis=0)
 
     assert right_or_refused(model, x, expected) == "compiled"
+
+
+@pytest.mark.parametrize(
+    ("law", "said"),
+    [
+        (lambda p: dist.Bernoulli(1.5 * p), r"the probs of 'x' in Own may be 1\.\d+ .* Bernoulli allows"),
+        (lambda p: dist.Poisson(p - 0.5), r"the rate of 'x' in Own may be -0\.\d+ .* Poisson allows"),
+        (lambda p: dist.Normal(p, 0.6 - p), r"the scale of 'x' in Own may be -0\.\d+ .* Normal allows"),
+        (lambda p: dist.Bernoulli(logits=5 * p), ""),
+        (lambda p: dist.Categorical(torch.stack([p, 2 * p], -1)), ""),
+    ],
+)
+def test_parameters_that_leave_their_range_are_told(law, said):
+    def rows(plate, p):
+        return plate.observe("x", law(p[bits(1)[..., 0].long()]))
+
+    support = constraints.real if "scale" in said else COUNT if "rate" in said else BOOLEAN
+    model = made({"p": site(UNIT, "column"), **bit_sites(1), "x": observed(support)}, rows, 2)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        structure_of(model, model.prepare(draws(12, 30)))
+    told = [str(one.message) for one in found]
+    assert re.search(said, told[0]) if said else not told

@@ -54,6 +54,7 @@ def check_program(model: Model, data: Data) -> None:
         )
     nodes = {name: node for name, node in trace.nodes.items() if is_statement(node)}
     check_statements(model, nodes, params)
+    _check_shapes(model, nodes)
     if not engines_of(model):
         layout_of(model, nodes, row_plates_on(model, part, params))
     if nodes[model.observed_site]["value"].shape == part.x.shape:
@@ -118,7 +119,7 @@ def _trace(model: Model, data: Data, params: dict[str, Tensor], arguments: Mappi
     with own_parameters(), torch.random.fork_rng(devices=[]), default_dtype(data.x.dtype):
         torch.manual_seed(0)
         try:
-            with pyro.validation_enabled(False), torch.no_grad():
+            with torch.no_grad():
                 return tracer.get_trace(data.x, **arguments)
         except PPLError:
             raise
@@ -128,10 +129,31 @@ def _trace(model: Model, data: Data, params: dict[str, Tensor], arguments: Mappi
             }
             stated = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items()) or "anything"
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            reason, end, _ = reason.partition(", but found invalid values")
+            expected = (
+                "parameters within their range wherever the globals are within their supports"
+                if end
+                else f"statements of {len(data)} rows, in which what is one number a row takes the axes of x by "
+                "unsqueeze(-1)"
+            )
             raise ModelError(
-                f"the program of {type(model).__name__} failed after stating {stated}: {reason}; expected statements "
-                f"of {len(data)} rows, in which what is one number a row takes the axes of x by unsqueeze(-1)"
+                f"the program of {type(model).__name__} failed after stating {stated}: {reason}; expected {expected}"
             ) from error
+
+
+def _check_shapes(model: Model, nodes: Mapping[str, Any]) -> None:
+    """Refuse statements that what was observed does not fit."""
+    for name in model.sites_of("observed"):
+        if name not in nodes:
+            continue
+        stated, found = tuple(nodes[name]["fn"].shape()), tuple(nodes[name]["value"].shape)
+        try:
+            torch.broadcast_shapes(stated, found)
+        except RuntimeError:
+            raise ModelError(
+                f"the program of {type(model).__name__} states '{name}' by {type(base_of(nodes[name]['fn'])).__name__} "
+                f"of shape {stated}, but its values have the shape {found}; expected a law of every entry"
+            ) from None
 
 
 def _check_entries(model: Model, data: Data, law: Distribution) -> None:

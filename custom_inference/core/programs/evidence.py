@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.bound import Bound, flatten
 from custom_inference.compiled.derive import structure_if_known, structure_of
 from custom_inference.compiled.reading import NotCompiled
-from custom_inference.compiled.structure import Bound, flatten
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.quadrature import integrate
