@@ -15,9 +15,10 @@ from custom_inference.compiled.blocks import Block, combine
 from custom_inference.compiled.laws import Law, TabulatedLaw
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, combinations, require_entries
+from custom_inference.compiled.proof import choose_rows
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables
 from custom_inference.compiled.sources import Entries
-from custom_inference.compiled.structure import WIDEST, Structure, choose_rows
+from custom_inference.compiled.structure import WIDEST, Structure
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.ranges import cover
 from ppl_models import Data, Model

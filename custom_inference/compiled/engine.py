@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.bound import Bound, flatten, keys_of
 from custom_inference.compiled.derive import structure_of
-from custom_inference.compiled.elimination import Plan
+from custom_inference.compiled.expectations import solve
 from custom_inference.compiled.posterior import FactorPosterior
+from custom_inference.compiled.proof import bind
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.starts import Starts
 from custom_inference.compiled.steps import steps_if_known, steps_of
+from custom_inference.compiled.structure import Bound, flatten, keys_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
-from custom_inference.core.threads import map_in_threads
 from custom_inference.em.rows import FitRows
 from ppl_models import Data, MethodError, Model
 
@@ -46,7 +45,7 @@ class CompiledExact(Starts, ExactEngine):
     def rows(self, model: Model, data: Data) -> Bound:
         """Read the rows. Raises NotCompiled where the program is no product of factors."""
         dense = model.as_read(data).dense()
-        rows = structure_of(model, dense).bind(dense).to(data.x.dtype)
+        rows = bind(structure_of(model, dense), dense).to(data.x.dtype)
         if rows.plan.width > _WIDEST:
             width = f"{rows.plan.width:.3g} values of its latents at once, of at most {_WIDEST}"
             raise NotCompiled(f"{type(model).__name__} is not compiled for EM: a step of its sum takes {width}")
@@ -60,38 +59,13 @@ class CompiledExact(Starts, ExactEngine):
         self, model: Model, state: Params, rows: Bound, warm: Warm = None, *, temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        return self.solve(state, rows, None, temperature)
+        return solve(state, rows, None, temperature)
 
     def e_step_weighted(
         self, model: Model, state: Params, rows: Bound, weights: Tensor, warm: Warm = None, *, temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        return self.solve(state, rows, weights, temperature)
-
-    def solve(
-        self, state: Params, rows: Bound, weights: Tensor | None = None, temperature: float = 1.0,
-        held: Mapping[int, Tensor] | None = None,
-    ) -> EStep:  # fmt: skip
-        """Take an E step. held: of some variables log weights (N, S) of their values, beside the program's own."""
-        naturals, held = rows.naturals(flatten(rows, state)), held or {}
-        plan = rows.plan if not held else Plan.of([*rows.scopes, *((v,) for v in held)], rows.plan.sizes)
-
-        def solve(part: tuple[Bound, Tensor | None, tuple[Tensor, ...]]) -> tuple[Tensor, list[Tensor]]:
-            own, weight, beside = part
-            bound, marginals = plan.marginals([*own.tables(naturals, temperature), *beside], weight)
-            return bound.expand(len(own)) + temperature * own.offset, own.gather(marginals)
-
-        parts = rows.cut()
-        sizes = [len(part) for part in parts]
-        weighed = [None] * len(parts) if weights is None else weights.split(sizes)
-        beside = zip(*(one.split(sizes) for one in held.values()), strict=True) if held else [()] * len(parts)
-        found = map_in_threads(solve, zip(parts, weighed, beside, strict=True))
-        statistics = {}
-        for place, key in enumerate(keys_of(rows)):
-            each = [counted[place] for _, counted in found]
-            statistics[key] = torch.cat(each, 1) if rows.blocks[place].is_direct else sum(each[1:], each[0])
-        number = rows.like.new_tensor(float(len(rows)) if weights is None else float(weights.sum()))
-        return EStep({**statistics, "rows": number}, {}, torch.cat([bound for bound, _ in found]))
+        return solve(state, rows, weights, temperature)
 
     def m_step(self, model: Model, state: Params, step: EStep, rows: Bound | FitRows) -> Params:
         own: Any = getattr(rows, "first_rows", rows)  # of blocks the first, which is as all are

@@ -11,22 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.bound import Bound, flatten
 from custom_inference.compiled.derive import structure_if_known
-from custom_inference.compiled.structure import Structure
+from custom_inference.compiled.expectations import solve
+from custom_inference.compiled.structure import Bound, Structure, flatten
 from custom_inference.core.engine import Engine, Params
 from custom_inference.em.loop import Run, run_em
 from ppl_models import Model
-
-if TYPE_CHECKING:
-    from custom_inference.compiled.engine import CompiledExact
 
 #: EM iterations after a move, where rows have one latent and many, and those more where it is nearly as good as before.
 _SETTLE, _DEEP, _LONGER = 12, 25, 50
@@ -125,7 +122,7 @@ def is_same(model: Model, first: Params, second: Params) -> bool:
 
 
 def move_places(
-    engine: CompiledExact, model: Model, rows: Bound, state: Params, patience: int, generator: torch.Generator
+    engine: Engine[Any, Any], model: Model, rows: Bound, state: Params, patience: int, generator: torch.Generator
 ) -> Params:
     """Return the state after the moves that gained something; so many in turn that gain nothing end it.
 
@@ -214,11 +211,11 @@ def _propose(
 
 
 def _bear(
-    chosen: Exchangeable, engine: CompiledExact, model: Model, rows: Bound, state: Params, place: int,
+    chosen: Exchangeable, engine: Engine[Any, Any], model: Model, rows: Bound, state: Params, place: int,
     generator: torch.Generator,
 ) -> Params:  # fmt: skip
     """Free a place, and let it be born again from half of the rows that are explained worst without it."""
-    without = engine.solve(state, rows, held=_hold(chosen, rows, place, torch.zeros(len(rows), dtype=torch.bool)))
+    without = solve(state, rows, held=_hold(chosen, rows, place, torch.zeros(len(rows), dtype=torch.bool)))
     number = max(2, len(rows) // (2 * chosen.size))
     worst = without.bound.argsort()[: 2 * number]
     own = torch.zeros(len(rows), dtype=torch.bool)
@@ -231,7 +228,7 @@ def _bear(
             if model.sites[site].support is constraints.simplex and axis == found[site].ndim - 1:
                 value = value / value.sum(0)
             found[site] = value.movedim(0, axis)
-    return engine.m_step(model, found, engine.solve(found, rows, held=_hold(chosen, rows, place, own)), rows)
+    return engine.m_step(model, found, solve(found, rows, held=_hold(chosen, rows, place, own)), rows)
 
 
 def _hold(chosen: Exchangeable, rows: Bound, place: int, own: Tensor) -> dict[int, Tensor]:

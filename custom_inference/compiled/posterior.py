@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.bound import Bound
 from custom_inference.compiled.elimination import Plan
 from custom_inference.compiled.messages import align
 from custom_inference.compiled.probes import combinations
+from custom_inference.compiled.structure import Bound
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
 from custom_inference.core.posteriors.protocol import draw_slots
 from ppl_models import CapacityError

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to
 
-from custom_inference.compiled.bound import Bound, keys_of
 from custom_inference.compiled.derive import structure_if_known
 from custom_inference.compiled.moves import find_exchangeable, is_same, move_places
 from custom_inference.compiled.noise import draw_noise
 from custom_inference.compiled.probes import Probe
 from custom_inference.compiled.steps import steps_if_known, steps_of
+from custom_inference.compiled.structure import Bound, keys_of
 from custom_inference.core.engine import EStep, Params
 from custom_inference.core.proposals import MOST_RANDOM, Proposals
 from custom_inference.families.common.distances import distant_rows, squared_distances

@@ -22,12 +22,12 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution, biject_to, constraints
 
 from custom_inference.compiled.blocks import Block, Part
-from custom_inference.compiled.bound import Bound
 from custom_inference.compiled.counts import Predictors, parts_in
 from custom_inference.compiled.laws import COUNTED
 from custom_inference.compiled.newton import Newton
 from custom_inference.compiled.roots import find_mode
 from custom_inference.compiled.sources import Entries
+from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.gamma import Gamma

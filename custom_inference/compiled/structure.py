@@ -1,8 +1,10 @@
-"""The structure of a program: its factors, what they read of rows, and the proof that they are the program."""
+"""The structure of a program: its factors, and what they read of rows."""
 
 from __future__ import annotations
 
-import hashlib
+import math
+import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,25 +12,18 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.blocks import Block, Part, lay_out
-from custom_inference.compiled.bound import Bound
 from custom_inference.compiled.elimination import Plan
 from custom_inference.compiled.laws import Law
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, combinations, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables, read
 from custom_inference.compiled.sources import Entries, Source
-from custom_inference.core.programs.density import RowDensity
 from ppl_models import Data, Model
 
-#: Values of all latents on which factors are proved to be the program, at most: even ones, and random ones; by how much
-#: they may differ; and rows, at most.
-_DIFFERENT, _DRAWN, _DIFFER, _PROVED = 8, 2, 1e-7, 4096
-#: Log-probabilities below are those of what cannot be.
-_IMPOSSIBLE = -1e20
 #: Values of a row that a step of its sum takes at once, at most.
 WIDEST = 2**16
-#: Numbers of rows that are kept for the next time that they are asked for.
-_KEPT = 2**22
+#: Numbers in the tables of a part of the rows, which threads take in turn.
+_PART = 2**19
 
 
 @dataclass
@@ -69,34 +64,6 @@ class Structure:
         """The largest number of values of a row that a step of the sum takes at once."""
         own = [(*group.parents, *(() if group.own is None else (group.own,))) for group in self.groups]
         return Plan.of(own, self.variables.sizes).width
-
-    def bind(self, data: Data) -> Bound:
-        """Read rows: the features of what was observed, and the parameters that differ between rows; and prove the
-        factors in every one of these rows, which may be other than those that were probed.
-
-        Raises NotCompiled where a statement of these rows is not as it was in the rows that were probed.
-        """
-        data = data.to(dtype=torch.float64)
-        content = _digest(data)
-        try:
-            found = self.kept[content] if content in self.kept else self.read_rows(data)
-            if content not in self.proved:
-                prove(found, data)
-        except NotCompiled as reason:
-            if not self.proved:
-                self.refused = str(reason)
-            raise NotCompiled(f"{type(self.model).__name__} is not compiled: {reason}") from None
-        self.proved.add(content)
-        self._keep(content, found)
-        return found
-
-    def _keep(self, content: bytes, rows: Bound) -> None:
-        """Keep rows for the next pass, in the place of any others: in turn nothing would be left of a long file."""
-        self.kept.pop(content, None)
-        if rows.size <= _KEPT:
-            while self.kept and rows.size + sum(one.size for one in self.kept.values()) > _KEPT:
-                del self.kept[list(self.kept)[content[0] % len(self.kept)]]
-            self.kept[content] = rows
 
     def read_rows(self, data: Data) -> Bound:
         """Read rows in double precision, without a proof of the factors."""
@@ -193,60 +160,120 @@ def _values(stated: Statement, elements: Tensor) -> Part:
     return Part(stated.value[:, elements].unsqueeze(0), None, seen)
 
 
-def choose_rows(data: Data, most: int) -> Tensor:
-    """Numbers of some rows that differ in what they are given, the first of each, with others."""
-    number, given = len(data), [one.reshape(len(data), -1) for one in data.others.values()]
-    rows = torch.linspace(0, number - 1, min(number, most)).long()
-    if given:
-        _, place = torch.unique(torch.cat([one.double() for one in given], 1), dim=0, return_inverse=True)
-        first = torch.full((int(place.max()) + 1,), number).scatter_reduce(0, place, torch.arange(number), "amin")
-        rows = torch.cat([first[:: max(1, len(first) // most)], rows])
-    return torch.unique(rows)
+@dataclass(frozen=True)
+class Bound:
+    """A structure and the rows that it has read.
 
-
-def _digest(data: Data) -> bytes:
-    """A digest of all that rows are given."""
-    found = hashlib.sha256()
-    for name, given in {"x": data.x, "mask": data.mask, **data.others}.items():
-        if given is not None:
-            given = given.to_dense() if given.layout != torch.strided else given
-            found.update(f"{name} {tuple(given.shape)}".encode())
-            found.update(given.detach().cpu().contiguous().numpy().tobytes())
-    return found.digest()
-
-
-def prove(bound: Bound, data: Data) -> None:
-    """Compare the factors of rows with the program's own log joint, row by row, at random globals and at values of the
-    latents that reach all of each: what one row alone has is not in others, where structure is looked for. Of very many
-    rows some are, among them all that differ in what they are given, as far as these are not too many.
-
-    Raises NotCompiled where they differ.
+    blocks: of all factors. parts: what each reads of the rows (None: nothing). cells: how many cells each has. offset:
+    (N,) what log p has beside the factors. plan: of the sum over all variables. steps: the M steps of models on them.
     """
-    structure = bound.structure
-    probe, variables = structure.probe, structure.variables
-    rows = choose_rows(data, _PROVED)
-    if len(rows) < len(data):
-        bound, data = bound.select(rows), data.rows(rows)
-    sizes = torch.tensor(variables.sizes)
-    number = max((len(one) for one in variables.options), default=1)
-    for attempt in range(min(number, _DIFFERENT) + _DRAWN):
-        params = probe.draw_globals()
-        if attempt < min(number, _DIFFERENT):  # the first, the last, and those between
-            part = attempt / max(min(number, _DIFFERENT) - 1, 1)
-            chosen = (part * (sizes - 1)).round().long().expand(len(data), -1)
-        else:
-            noise = torch.rand(len(data), len(sizes), generator=probe.generator, dtype=torch.float64)
-            chosen = (noise * sizes).long()
-        density = RowDensity(structure.model, params, data, variables.layout, variables.plates)
-        with torch.no_grad():
-            expected = density(variables.codes(chosen, data.x)[None])[0]
-            found = bound.log_joint(structure.entries.flatten(params), chosen)
-        possible = expected > _IMPOSSIBLE
-        apart = possible & ~((found - expected).abs() <= _DIFFER * (1 + expected.abs()))
-        apart |= ~possible & ~(found <= _IMPOSSIBLE)
-        if bool(apart.any()):
-            n = int(apart.nonzero()[0])
-            raise NotCompiled(
-                f"its factors give log p(x, latents) = {float(found[n]):.6g} in row {int(rows[n])}, the program "
-                f"{float(expected[n]):.6g}"
-            )
+
+    structure: Structure
+    blocks: tuple[Block, ...]
+    parts: tuple[Part | None, ...]
+    cells: tuple[int, ...]
+    offset: Tensor
+    plan: Plan
+    steps: weakref.WeakKeyDictionary[Model, Any] = field(default_factory=weakref.WeakKeyDictionary, repr=False)
+
+    def __len__(self) -> int:
+        return len(self.offset)
+
+    @property
+    def like(self) -> Tensor:
+        """A tensor of the type and device of the rows."""
+        return self.offset
+
+    @property
+    def size(self) -> int:
+        """How many numbers are kept of the rows."""
+        return sum(0 if part is None else part.size for part in self.parts) + len(self)
+
+    @property
+    def scopes(self) -> list[tuple[int, ...]]:
+        """The scopes of all factors."""
+        return [scope for block in self.blocks for scope in block.scopes]
+
+    def cut(self) -> list[Bound]:
+        """Return the rows in parts of a limited number of entries."""
+        size = max(1, int(_PART / self.entries_of_row))
+        if size >= len(self):
+            return [self]
+        return [self.select(slice(start, start + size)) for start in range(0, len(self), size)]
+
+    def select(self, index: Tensor | slice) -> Bound:
+        """Return some of the rows."""
+        parts = tuple(None if part is None else part.select(index) for part in self.parts)
+        return replace(self, parts=parts, offset=self.offset[index])
+
+    def to(self, dtype: torch.dtype) -> Bound:
+        """Return the rows with numbers of another type."""
+        if dtype == self.offset.dtype:
+            return self
+        like = self.offset.to(dtype)
+        parts = tuple(None if part is None else part.to(like) for part in self.parts)
+        blocks = tuple(one.to(like) for one in self.blocks)
+        return replace(self, blocks=blocks, parts=parts, offset=like, steps=weakref.WeakKeyDictionary())
+
+    def naturals(self, flat: Tensor) -> list[Tensor]:
+        """Return the natural parameters of every block at a vector of all entries."""
+        return [block.natural(flat) for block in self.blocks]
+
+    @property
+    def entries_of_row(self) -> float:
+        """How many numbers the tables of a row are, and those that a step of the sum takes at once."""
+        sizes = [
+            math.prod(block.sizes) * (max(1, number) if block.law.by_value else 1)
+            for block, number in zip(self.blocks, self.cells, strict=True)
+            for _ in block.scopes
+            if block.own is None
+        ]
+        return self.plan.width + sum(sizes)
+
+    def tables(self, naturals: list[Tensor], temperature: float = 1.0) -> list[Tensor]:
+        """Return the log tables of all factors, as the plan knows them; those of data raised to a temperature."""
+        found: list[Tensor] = []
+        for block, part, natural in zip(self.blocks, self.parts, naturals, strict=True):
+            table = block.tables(natural, part)
+            found += (table if temperature == 1.0 or block.own is not None else temperature * table).unbind(0)
+        return found
+
+    def gather(self, marginals: list[Tensor]) -> list[Tensor]:
+        """Return the expected statistics (G, C, U, F) of every block from the marginals of all factors."""
+        found, start = [], 0
+        for block, part, number in zip(self.blocks, self.parts, self.cells, strict=True):
+            own = torch.stack(marginals[start : start + len(block.scopes)])
+            found.append(block.statistics(own, part, number))
+            start += len(block.scopes)
+        return found
+
+    def log_evidence(self, flat: Tensor) -> Tensor:
+        """Return log p(x_n | globals), (N,)."""
+        return self.plan.total(self.tables(self.naturals(flat))) + self.offset
+
+    def log_joint(self, flat: Tensor, chosen: Tensor) -> Tensor:
+        """Return log p(x_n, latents | globals), (..., N), at the numbers (..., N, V) of the values of all variables."""
+        total, place = self.offset, 0
+        row = torch.arange(len(self))
+        tables = self.tables(self.naturals(flat))
+        for block in self.blocks:
+            for scope in block.scopes:
+                own, place = tables[place], place + 1
+                at = row if len(own) > 1 else torch.zeros_like(row)
+                total = total + own[(at, *(chosen[..., v] for v in scope))]
+        return total
+
+
+def keys_of(rows: Bound) -> list[str]:
+    """Return what the statistics of every block are called: where they add up over parts of these rows alone, or not
+    at all, after these rows."""
+    fixed, found = len(rows.structure.blocks), list[str]()
+    for place, block in enumerate(rows.blocks):
+        own = id(rows.offset) if block.is_direct else None if place < fixed else id(rows.blocks)
+        found.append(str(place) if own is None else f"{place} of {own}")
+    return found
+
+
+def flatten(rows: Bound, values: Mapping[str, Tensor]) -> Tensor:
+    """Return the entries of all globals as one vector, in the numbers of the rows."""
+    return rows.structure.entries.flatten({site: values[site].to(rows.like) for site in rows.structure.entries.shapes})

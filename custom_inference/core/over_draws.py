@@ -15,8 +15,8 @@ from typing import Annotated, Any
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.bound import flatten
 from custom_inference.compiled.posterior import FactorPosterior, estimate_divergence
+from custom_inference.compiled.structure import flatten
 from custom_inference.core.engine import Params
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows

@@ -9,7 +9,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from custom_inference.compiled.bound import Bound
+from custom_inference.compiled.structure import Bound
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.evidence import bind_rows, sum_of

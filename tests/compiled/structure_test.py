@@ -13,12 +13,13 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp
 from torch.distributions import constraints
 
-from custom_inference.compiled.bound import flatten
 from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.linear import LinearSource
+from custom_inference.compiled.proof import bind as bind_rows
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.sources import EntrySource
 from custom_inference.compiled.steps import Steps
+from custom_inference.compiled.structure import flatten
 from ppl_models import Data, Site
 from tests.programs._own import ROW, observed, own_program
 
@@ -70,7 +71,7 @@ def bound_of(model, x, **given):
 
 
 def bind(model, data):
-    return structure_of(model, data).bind(data)
+    return bind_rows(structure_of(model, data), data)
 
 
 def evidence(model, x, params, **given):

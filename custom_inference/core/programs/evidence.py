@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.bound import Bound, flatten
 from custom_inference.compiled.derive import structure_if_known, structure_of
+from custom_inference.compiled.proof import bind
 from custom_inference.compiled.reading import NotCompiled
+from custom_inference.compiled.structure import Bound, flatten
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.quadrature import integrate
@@ -28,7 +29,7 @@ def bind_rows(density: RowDensity) -> Bound | None:
         return None
     try:
         with torch.no_grad():
-            return structure_of(density.model, density.data).bind(density.data).to(like.dtype)
+            return bind(structure_of(density.model, density.data), density.data).to(like.dtype)
     except NotCompiled:
         return None
 
@@ -62,7 +63,7 @@ def find_width(model: Model, data: Data | None = None) -> float | None:
         try:
             with torch.no_grad():
                 dense = model.as_read(data).dense()
-                structure = structure_of(model, dense).bind(dense).structure
+                structure = bind(structure_of(model, dense), dense).structure
         except NotCompiled:
             return None
     return None if structure is None else structure.width

@@ -1,0 +1,111 @@
+"""The proof that the factors of a program are the program, made whenever rows are bound to them."""
+
+from __future__ import annotations
+
+import hashlib
+
+import torch
+from torch import Tensor
+
+from custom_inference.compiled.reading import NotCompiled
+from custom_inference.compiled.structure import Bound, Structure
+from custom_inference.core.programs.density import RowDensity
+from ppl_models import Data
+
+#: Values of all latents on which factors are proved to be the program, at most: even ones, and random ones; by how much
+#: they may differ; and rows, at most.
+_DIFFERENT, _DRAWN, _DIFFER, _PROVED = 8, 2, 1e-7, 4096
+#: Log-probabilities below are those of what cannot be.
+_IMPOSSIBLE = -1e20
+#: Numbers of rows that are kept for the next time that they are asked for.
+_KEPT = 2**22
+
+
+def bind(structure: Structure, data: Data) -> Bound:
+    """Read rows: the features of what was observed, and the parameters that differ between rows; and prove the factors
+    in every one of these rows, which may be other than those that were probed.
+
+    Raises NotCompiled where a statement of these rows is not as it was in the rows that were probed.
+    """
+    data = data.to(dtype=torch.float64)
+    content = _digest(data)
+    try:
+        found = structure.kept[content] if content in structure.kept else structure.read_rows(data)
+        if content not in structure.proved:
+            prove(found, data)
+    except NotCompiled as reason:
+        if not structure.proved:
+            structure.refused = str(reason)
+        raise NotCompiled(f"{type(structure.model).__name__} is not compiled: {reason}") from None
+    structure.proved.add(content)
+    _keep(structure, content, found)
+    return found
+
+
+def _keep(structure: Structure, content: bytes, rows: Bound) -> None:
+    """Keep rows for the next pass, in the place of any others: in turn nothing would be left of a long file."""
+    kept = structure.kept
+    kept.pop(content, None)
+    if rows.size <= _KEPT:
+        while kept and rows.size + sum(one.size for one in kept.values()) > _KEPT:
+            del kept[list(kept)[content[0] % len(kept)]]
+        kept[content] = rows
+
+
+def choose_rows(data: Data, most: int) -> Tensor:
+    """Numbers of some rows that differ in what they are given, the first of each, with others."""
+    number, given = len(data), [one.reshape(len(data), -1) for one in data.others.values()]
+    rows = torch.linspace(0, number - 1, min(number, most)).long()
+    if given:
+        _, place = torch.unique(torch.cat([one.double() for one in given], 1), dim=0, return_inverse=True)
+        first = torch.full((int(place.max()) + 1,), number).scatter_reduce(0, place, torch.arange(number), "amin")
+        rows = torch.cat([first[:: max(1, len(first) // most)], rows])
+    return torch.unique(rows)
+
+
+def _digest(data: Data) -> bytes:
+    """A digest of all that rows are given."""
+    found = hashlib.sha256()
+    for name, given in {"x": data.x, "mask": data.mask, **data.others}.items():
+        if given is not None:
+            given = given.to_dense() if given.layout != torch.strided else given
+            found.update(f"{name} {tuple(given.shape)}".encode())
+            found.update(given.detach().cpu().contiguous().numpy().tobytes())
+    return found.digest()
+
+
+def prove(bound: Bound, data: Data) -> None:
+    """Compare the factors of rows with the program's own log joint, row by row, at random globals and at values of the
+    latents that reach all of each: what one row alone has is not in others, where structure is looked for. Of very many
+    rows some are, among them all that differ in what they are given, as far as these are not too many.
+
+    Raises NotCompiled where they differ.
+    """
+    structure = bound.structure
+    probe, variables = structure.probe, structure.variables
+    rows = choose_rows(data, _PROVED)
+    if len(rows) < len(data):
+        bound, data = bound.select(rows), data.rows(rows)
+    sizes = torch.tensor(variables.sizes)
+    number = max((len(one) for one in variables.options), default=1)
+    for attempt in range(min(number, _DIFFERENT) + _DRAWN):
+        params = probe.draw_globals()
+        if attempt < min(number, _DIFFERENT):  # the first, the last, and those between
+            part = attempt / max(min(number, _DIFFERENT) - 1, 1)
+            chosen = (part * (sizes - 1)).round().long().expand(len(data), -1)
+        else:
+            noise = torch.rand(len(data), len(sizes), generator=probe.generator, dtype=torch.float64)
+            chosen = (noise * sizes).long()
+        density = RowDensity(structure.model, params, data, variables.layout, variables.plates)
+        with torch.no_grad():
+            expected = density(variables.codes(chosen, data.x)[None])[0]
+            found = bound.log_joint(structure.entries.flatten(params), chosen)
+        possible = expected > _IMPOSSIBLE
+        apart = possible & ~((found - expected).abs() <= _DIFFER * (1 + expected.abs()))
+        apart |= ~possible & ~(found <= _IMPOSSIBLE)
+        if bool(apart.any()):
+            n = int(apart.nonzero()[0])
+            raise NotCompiled(
+                f"its factors give log p(x, latents) = {float(found[n]):.6g} in row {int(rows[n])}, the program "
+                f"{float(expected[n]):.6g}"
+            )
