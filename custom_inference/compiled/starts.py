@@ -25,12 +25,13 @@ from ppl_models import Model
 _NOISE = 0.7
 #: The part of a centre that is its own row's, and iterations while the likelihood is tempered from the first exponent.
 _OWN, _TEMPERED, _EXPONENT = 0.5, 8, 0.2
-#: Starts of a race, and iterations before half of them are left out, at first.
-_RACED, _LAP = 4, 6
+#: Starts of a race, twice as many of sources and of so few rows, and iterations before half of them are left out, at
+#: first.
+_RACED, _FEW, _LAP = 2, 400, 6
 #: Rows that starts are raced on, and of programs whose rows have many latents each.
 _ROWS, _DEEP_ROWS = 2000, 400
-#: Random starts beside the races go through about so many rows in all.
-_RANDOM_ROWS = 1000
+#: One random start beside the races at so many rows, and by which power more at fewer.
+_RANDOM_ROWS, _FEWER = 1000, 1.4
 #: A start stands still where it gains less than this a row.
 _STILL = 1e-4
 
@@ -53,7 +54,9 @@ class Starts(Proposals):
     def propose(self, model: Model, rows: Bound, generator: torch.Generator, attempt: int) -> Params:
         """Race starts at the means of the columns against starts with rows as centres: the better half goes on."""
         deep, field = rows.structure.is_deep, list[tuple[float, Params]]()
-        for number in range(_RACED // 2 if deep else _RACED):
+        # Of few rows, and of sources, several of which a row may have, more optima are poor.
+        hard = len(rows) < _FEW or any(one.bits for one in find_exchangeable(rows.structure))
+        for number in range(2 * _RACED if hard and not deep else _RACED):
             if number % 2:
                 state = self._centres(model, rows, generator)
             else:  # along chains tempering leads all states to one
@@ -80,7 +83,7 @@ class Starts(Proposals):
     def random_starts(self, model: Model, num_rows: int) -> int:
         """Return many where rows are few and M steps are cheap: optima are many there. Races have others among them."""
         known = steps_if_known(model)
-        return 0 if known is None or known.climbing else min(MOST_RANDOM, _RANDOM_ROWS // num_rows)
+        return 0 if known is None or known.climbing else min(MOST_RANDOM, int((_RANDOM_ROWS / num_rows) ** _FEWER))
 
     def _anneal(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
         """Start at the means of the columns, with a few iterations in which the likelihood is tempered."""
