@@ -29,8 +29,9 @@ from ppl_models.core.hierarchy import typical_values
 _MOST_VALUES = 64
 #: Rows on which the latents of a program are read.
 _READ = 64
-#: By how much a parameter may leave its range by rounding, and how far apart globals are drawn where it is looked at.
-_OUTSIDE, _WIDE = 1e-6, 3.0
+#: By how much a parameter may leave its range by rounding, and how many times as far
+#: apart globals are drawn where it is looked at.
+_OUTSIDE, _WIDE = 1e-6, 4.0
 
 #: Model -> its structure; and why others have none.
 _STRUCTURES: weakref.WeakKeyDictionary[Model, Structure] = weakref.WeakKeyDictionary()
@@ -99,6 +100,7 @@ def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> 
     data = every.rows(choose_rows(every, _READ))
     probe = Probe(model, data, variables, seed=seed)
     try:
+        probe = replace(probe, spreads=probe.find_spreads())
         probe = replace(probe, tabulated=probe.find_tabulated())
         scopes, varying = probe.find_scopes(), probe.find_varying()
     except (RuntimeError, ValueError, TypeError, IndexError) as error:

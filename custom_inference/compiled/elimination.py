@@ -111,7 +111,7 @@ class Plan:
     def marginals(self, tables: Sequence[Tensor], weights: Tensor | None = None) -> tuple[Tensor, list[Tensor]]:
         """Return the total (N,), and of every factor the probabilities of the values of its scope, of its shape; those
         of all rows together are summed over these. weights: (N,), by which rows count in the probabilities."""
-        if len(self.steps) == 1 and not self.steps[0].kept:
+        if len(self.steps) == 1 and not self.outside:
             return self._take_at_once(tables, weights)
         with torch.no_grad():
             return self._take_in_turn(tables, weights)
@@ -139,16 +139,10 @@ class Plan:
         if weights is not None:
             share = share * (weights if len(share) > 1 else weights.sum()).reshape(-1, 1)
         share = share.reshape(joint.shape)
-        total, found = log_sum, list[Tensor]()
-        for number, table in enumerate(tables):
-            if number in self.outside:
-                total = total + table
-                own = torch.ones_like(log_sum) if weights is None else weights
-                found.append(own if len(table) > 1 else own.sum().reshape(1))
-                continue
-            scope = step.scopes[step.inputs.index(number)]
-            found.append(margin(share, step.gone, scope, len(table) == 1))
-        return total, found
+        order = [step.scopes[step.inputs.index(number)] for number in range(len(tables))]
+        return log_sum, [
+            margin(share, step.gone, scope, len(table) == 1) for scope, table in zip(order, tables, strict=True)
+        ]
 
     def decode(
         self, tables: Sequence[Tensor], choose: Callable[[Tensor], Tensor], reduction: Reduction, copies: int = 1

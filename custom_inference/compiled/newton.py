@@ -22,8 +22,12 @@ from ppl_models import Model
 
 #: Entries that are moved together, and numbers of a block's matrix, at most.
 _ENTRIES, _MATRIX = 600, 2**23
+#: What the diagonal of a system is raised by, as a part of itself.
+_RIDGE = 1e-12
 #: Steps of an M step, and halvings of each.
 _STEPS, _HALVINGS = 2, 12
+#: How far a step moves a predictor at most, on the scale of logarithms and logits.
+_FAR = 4.0
 
 
 @dataclass(frozen=True)
@@ -91,8 +95,9 @@ class Newton:
         values = flat[moved][torch.argsort(self.column[moved])]
         for _ in range(_STEPS):
             value, slope, curvature = self._expand(blocks, statistics, values, flat, fixed, entries, log_prior)
-            ridge = 1e-9 * curvature.diagonal().abs().mean().clamp(min=1e-9)
-            step = torch.linalg.solve_ex(curvature + ridge * torch.eye(len(values)), slope)[0]
+            step = solve_scaled(curvature, slope)
+            far = max(float((one.matrix @ step).abs().max()) for one in self.predictors)
+            step = step * min(1.0, _FAR / max(far, 1e-300))  # where rates are near 0, curvatures are, too
             for halving in range(_HALVINGS):
                 tried = values + 0.5**halving * step
                 if float(self._evaluate(blocks, statistics, tried, flat, fixed, entries, log_prior)) >= value:
@@ -138,6 +143,13 @@ class Newton:
             else:
                 curvature = curvature + one.matrix.T @ (second.reshape(-1, 1) * one.matrix)
         return float(total), slope, curvature
+
+
+def solve_scaled(matrix: Tensor, right: Tensor) -> Tensor:
+    """Solve a system whose unknowns may have any units: each is scaled by its diagonal element."""
+    scale = matrix.diagonal().abs().clamp(min=1e-300).rsqrt()
+    scaled = scale[:, None] * matrix * scale + _RIDGE * torch.eye(len(scale), dtype=matrix.dtype)
+    return scale * torch.linalg.solve_ex(scaled, scale * right)[0]
 
 
 def _predictor(place: int, block: Block, sites: set[str], column: Tensor, size: int) -> Predictor | None:

@@ -21,7 +21,7 @@ def draw_noise(steps: Steps, statistics: Sequence[Tensor], generator: torch.Gene
         if matrices:
             gram = sum((one.T @ one for one in matrices[1:]), matrices[0].T @ matrices[0])
             gram = gram / sum(map(len, matrices))
-            root = torch.linalg.cholesky(gram + torch.diag(1e-9 * gram.diagonal() + 1e-12))
+            root = torch.linalg.cholesky(gram + torch.diag(1e-9 * gram.diagonal() + 1e-300))
             drawn = torch.randn(len(gram), 1, generator=generator, dtype=torch.float64)
             moved = torch.linalg.solve_triangular(root.T, drawn, upper=True)[:, 0] * size / len(gram) ** 0.5
             shapes = [steps.entries.shapes[site] for site in sites]

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import biject_to
+from torch.distributions import biject_to, constraints
 
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables, read
 from ppl_models import Data, Model
+from ppl_models.core.priors import support_of
 
 #: Random values of all variables beside the first and the last ones, from which each is changed in turn.
 _BASES = 4
+#: How far apart globals are drawn on unconstrained scales; by how many signs what parameters change with each is found,
+#: and how many times more or less than 1 that must be for another distance.
+_SPREAD, _SIGNS, _UNUSUAL = 0.7, 4, 20.0
 #: What numbers that are computed alike may differ by, relative to their size.
 SAME = 1e-9
 #: Numbers (rows, elements, parameters) of a run at most.
@@ -26,7 +30,8 @@ _ENTRIES = 2**24
 class Probe:
     """Runs of one program.
 
-    data: in double precision. known: values of globals that do not change. seed: of what is drawn.
+    data: in double precision. seed: of what is drawn. spreads: site of real numbers -> how far apart its entries are
+    drawn, where that is not ``_SPREAD``.
     """
 
     model: Model
@@ -34,6 +39,7 @@ class Probe:
     variables: Variables
     tabulated: frozenset[str] = frozenset()
     seed: int = 0
+    spreads: Mapping[str, Tensor] = field(default_factory=dict)
 
     @cached_property
     def generator(self) -> torch.Generator:
@@ -44,9 +50,9 @@ class Probe:
         """The globals that are learned, and their shapes."""
         return {site: shape for site, shape in self.model.shapes.items() if site not in self.model.known}
 
-    def draw_globals(self, spread: float = 0.7) -> dict[str, Tensor]:
-        """Draw different numbers for all entries of all globals, within their supports, so far apart on unconstrained
-        scales; known ones as they are."""
+    def draw_globals(self, times: float = 1.0) -> dict[str, Tensor]:
+        """Draw different numbers for all entries of all globals, within their supports; known ones as they are. times:
+        so many times as far apart as usual."""
         found: dict[str, Tensor] = {site: value.double() for site, value in self.model.known.items()}
         for site, shape in self.model.shapes.items():
             if site in found:
@@ -54,8 +60,40 @@ class Probe:
             prior: Any = self.model.prior(site, values=found)
             transform: Any = biject_to(prior.support)
             noise = torch.randn(transform.inverse_shape(shape), generator=self.generator, dtype=torch.float64)
-            found[site] = transform(spread * noise)
+            found[site] = transform(times * self.spreads.get(site, _SPREAD) * noise)
         return {site: found[site].expand(shape).clone() for site, shape in self.model.shapes.items()}
+
+    def unit_of(self, site: str) -> Tensor | float:
+        """Return the units of the entries of a site, which numbers of usual size are multiplied with."""
+        return self.spreads[site] / _SPREAD if site in self.spreads else 1.0
+
+    def find_spreads(self) -> dict[str, Tensor]:
+        """Find how far apart entries of sites of real numbers are to be drawn, so that what they are multiplied with,
+        in whatever units, neither rules all else nor is lost beside it: by what parameters change with each, at 0."""
+        values = self.draw_globals()
+        sites = [s for s in self.unknown if support_of(self.model.prior(s, values=values)) is constraints.real]
+        if not sites or not self.data.others:
+            return {}
+        leaves = {site: torch.zeros_like(values[site]).requires_grad_() for site in sites}
+        drawn = torch.rand(len(self.data), len(self.variables), generator=self.generator, dtype=torch.float64)
+        chosen = (drawn * torch.tensor(self.variables.sizes)).long()
+        total = {site: torch.zeros_like(values[site]) for site in sites}
+        with torch.enable_grad():
+            stated = read(self.model, self.data, {**values, **leaves}, self.variables, chosen, self.tabulated)
+            moving = [one.parameters for one in stated.values() if one.parameters.requires_grad]
+            for _ in range(_SIGNS if moving else 0):
+                signs = [torch.randn(one.shape, generator=self.generator, dtype=torch.float64).sign() for one in moving]
+                weighed = torch.stack([(sign * one).sum() for sign, one in zip(signs, moving, strict=True)]).sum()
+                slopes = torch.autograd.grad(weighed, [*leaves.values()], retain_graph=True, allow_unused=True)
+                for site, slope in zip(sites, slopes, strict=True):
+                    total[site] += 0 if slope is None else slope.square() / (_SIGNS * len(self.data))
+        found = {}
+        for site, square in total.items():
+            change = square.sqrt()
+            usual = ~change.isfinite() | (change == 0) | ((change > 1 / _UNUSUAL) & (change < _UNUSUAL))
+            if not bool(usual.all()):
+                found[site] = _SPREAD * torch.where(usual, 1.0, 1 / change)
+        return found
 
     @cached_property
     def fingerprints(self) -> list[dict[str, Tensor]]:

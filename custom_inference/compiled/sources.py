@@ -241,9 +241,10 @@ def _match(v: Tensor, t: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
 
 
 def _snap(value: Tensor) -> Tensor:
-    """Round what is a whole number but for rounding."""
+    """Round what is a whole number but for rounding, and not so small that it may be itself."""
     whole = value.round()
-    return torch.where((value - whole).abs() < 1e3 * SAME, whole, value)
+    least = torch.where(whole == 0, SAME, 1e3 * SAME)
+    return torch.where((value - whole).abs() < least, whole, value)
 
 
 @dataclass(frozen=True)

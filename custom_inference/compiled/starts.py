@@ -138,7 +138,8 @@ class Starts(Proposals):
     def _typical(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
         """Draw values of the globals from nowhere in particular."""
         seed = int(torch.randint(2**31, (), generator=generator))
-        probe = Probe(model, rows.structure.probe.data, rows.structure.variables, seed=seed)
+        own = rows.structure.probe
+        probe = Probe(model, own.data, own.variables, seed=seed, spreads=own.spreads)
         return {site: value.to(rows.like) for site, value in probe.draw_globals().items()}
 
     def _uniform(self, rows: Bound) -> list[Tensor]:
@@ -188,5 +189,6 @@ def _perturb(model: Model, rows: Bound, state: Params, step: EStep, generator: t
         drawn = shaken.get(site)
         if drawn is None:
             drawn = torch.randn(free.shape, generator=generator, dtype=torch.float64)
+            drawn = drawn * rows.structure.probe.unit_of(site)
         found[site] = transform(free + noise * drawn).to(state[site])
     return found

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,7 +24,7 @@ from torch.distributions import Distribution, biject_to, constraints
 from custom_inference.compiled.blocks import Block, Part
 from custom_inference.compiled.counts import Predictors, parts_in
 from custom_inference.compiled.laws import COUNTED
-from custom_inference.compiled.newton import Newton
+from custom_inference.compiled.newton import Newton, solve_scaled
 from custom_inference.compiled.roots import find_mode
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.structure import Bound
@@ -70,10 +70,13 @@ class Steps:
     blocks: tuple[Block, ...]
     roles: dict[str, str]
     climbing: tuple[str, ...]
+    units: Mapping[str, Tensor | float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: Model, entries: Entries, blocks: Sequence[Block]) -> Steps:
-        """Find which sites have closed forms."""
+    def of(
+        cls, model: Model, entries: Entries, blocks: Sequence[Block], units: Mapping[str, Tensor | float] | None = None
+    ) -> Steps:
+        """Find which sites have closed forms. units: of the entries of sites that climb."""
         parts = dict[str, set[str]]()
         for block in blocks:
             for site, part in parts_in(block, model, entries):
@@ -93,7 +96,7 @@ class Steps:
         # Of a simplex of one, and of what nothing is said of under a flat prior, there is nothing to be learned.
         idle = {site for site in model.unknown_sites if site not in parts and is_flat(model.priors[site])}
         climbing = tuple(site for site in model.unknown_sites if site not in roles and site not in idle)
-        return cls(model, entries, tuple(blocks), roles, climbing)
+        return cls(model, entries, tuple(blocks), roles, climbing, units or {})
 
     def sites_in(self, *roles: str) -> list[str]:
         """The sites that play some parts."""
@@ -236,10 +239,9 @@ class Steps:
         precision = torch.cat([prior.precision.reshape(-1) for prior in priors])
         right = right + precision * torch.cat([prior.mean.reshape(-1) for prior in priors])
         matrix = matrix + torch.diag(precision)
-        # What nothing is said of stays where it is.
-        ridge = 1e-10 * matrix.diagonal().mean().clamp(min=1e-12)
+        # By steps from where they are, so that what nothing is said of stays.
         now = torch.cat([state[site].double().reshape(-1) for site in sites])
-        solved = torch.linalg.solve(matrix + ridge * torch.eye(number), right + ridge * now)
+        solved = now + solve_scaled(matrix, right - matrix @ now)
         parts = solved.split([state[site].numel() for site in sites])
         return {site: part.reshape(state[site].shape).to(state[site]) for site, part in zip(sites, parts, strict=True)}
 
@@ -282,10 +284,11 @@ class Steps:
             if block.sites & set(self.climbing)
         ]
         maps: dict[str, Any] = {s: biject_to(self.model.prior(s, values=fixed).support) for s in self.climbing}
-        start = {site: maps[site].inv(fixed[site]).nan_to_num(0.0, 20.0, -20.0) for site in self.climbing}
+        units = {site: self.units.get(site, 1.0) for site in self.climbing}
+        start = {s: maps[s].inv(fixed[s]).nan_to_num(0.0, 20.0, -20.0) / units[s] for s in self.climbing}
 
         def objective(free: dict[str, Tensor]) -> Tensor:
-            values = {**fixed, **{site: maps[site](value) for site, value in free.items()}}
+            values = {**fixed, **{site: maps[site](units[site] * value) for site, value in free.items()}}
             flat = self.entries.flatten(values)
             terms = [block.expect(flat, counted, part) for block, counted, part in involved]
             try:
@@ -295,7 +298,7 @@ class Steps:
             return sum(terms, prior) / max(rows, 1.0)
 
         found, _ = maximise(objective, start, _ITERATIONS)
-        return {**state, **{site: maps[site](value).to(state[site]) for site, value in found.items()}}
+        return {**state, **{site: maps[site](units[site] * value).to(state[site]) for site, value in found.items()}}
 
     @cached_property
     def newton(self) -> Newton | None:
@@ -322,7 +325,9 @@ _STEPS: weakref.WeakKeyDictionary[Model, Steps] = weakref.WeakKeyDictionary()
 def steps_of(model: Model, rows: Bound) -> Steps:
     """Return the M step of a program on rows, found once."""
     if model not in rows.steps:
-        rows.steps[model] = Steps.of(model, rows.structure.entries, rows.blocks)
+        probe = rows.structure.probe
+        units = {site: probe.unit_of(site) for site in probe.spreads}
+        rows.steps[model] = Steps.of(model, rows.structure.entries, rows.blocks, units)
     _STEPS[model] = rows.steps[model]
     return _STEPS[model]
 

@@ -113,7 +113,7 @@ class _Form:
         for name, index in self.scales.items():
             scaled[index] = SCALES[name][0](self.changes.flats[0][index])
         shift = before.index_add(0, place, -slope * scaled[entry])
-        shift = torch.where(shift.abs() < 1e5 * SAME * (1e-3 + before.abs()), torch.zeros_like(shift), shift)
+        shift = torch.where(shift.abs() < 1e3 * SAME * (1e-3 + before.abs()), torch.zeros_like(shift), shift)
         return LinearSource(self.shape, self.link, shift, place, entry, slope, self.scales, frozenset(sites))
 
     def _on_scale(self, values: list[Tensor]) -> Tensor:
@@ -167,7 +167,7 @@ class _Form:
         entry = order[best]
         slope = (first - before)[where] / (own[1] - own[0])[entry]
         whole = slope.round()
-        slope = torch.where((slope - whole).abs() < 1e4 * SAME, whole, slope)
+        slope = torch.where((whole != 0) & ((slope - whole).abs() < 1e4 * SAME), whole, slope)
         return where, chosen[entry], slope
 
 
