@@ -19,6 +19,7 @@ from custom_inference.compiled.structure import Bound, flatten, keys_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.em.rows import FitRows
 from ppl_models import Data, MethodError, Model
+from ppl_models.core.errors import warn_caller
 
 #: Values of a row that a step of the sums of an E step takes at once, at most.
 _WIDEST = 2**13
@@ -82,6 +83,19 @@ class CompiledExact(Starts, ExactEngine):
     def suggest_tolerance(self, model: Model, num_rows: int) -> float:
         """Return a tenth of the usual one: iterations are cheap, and what is reported is the maximum."""
         return 1e-6
+
+    def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
+        """Return the values as they are; warn of standard deviations that would be smaller if they might."""
+        known = steps_if_known(model)
+        for site, least in ({} if known is None else known.narrowest).items():
+            if least is not None:
+                warn_caller(
+                    f"'{site}' of {type(model).__name__} ends at the least that it may be, {least:.3g}, a thousandth "
+                    "of the spread of what it is of (less of a constant): values that are alike, or one alone, would "
+                    "be the more probable the smaller it is. Expected a prior with little mass near 0, such as "
+                    "InverseGamma or LogNormal, or fewer classes"
+                )
+        return params, locals_
 
     def posterior(self, model: Model, state: Params, rows: Bound, step: EStep | None = None) -> Any:
         return FactorPosterior.of(rows, flatten(rows, state))

@@ -17,7 +17,7 @@ from custom_inference.compiled.probes import Probe
 from custom_inference.compiled.steps import steps_if_known, steps_of
 from custom_inference.compiled.structure import Bound, keys_of
 from custom_inference.core.engine import EStep, Params
-from custom_inference.core.proposals import MOST_RANDOM, Proposals
+from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.distances import distant_rows, squared_distances
 from ppl_models import Model
 
@@ -30,8 +30,8 @@ _OWN, _TEMPERED, _EXPONENT = 0.5, 8, 0.2
 _RACED, _FEW, _LAP = 2, 400, 6
 #: Rows that starts are raced on, and of programs whose rows have many latents each.
 _ROWS, _DEEP_ROWS = 2000, 400
-#: One random start beside the races at so many rows, and by which power more at fewer.
-_RANDOM_ROWS, _FEWER = 1000, 1.4
+#: One random start beside the races at so many rows, by which power more at fewer, and how many at most.
+_RANDOM_ROWS, _FEWER, _MOST = 1000, 1.4, 60
 #: A start stands still where it gains less than this a row.
 _STILL = 1e-4
 
@@ -83,7 +83,7 @@ class Starts(Proposals):
     def random_starts(self, model: Model, num_rows: int) -> int:
         """Return many where rows are few and M steps are cheap: optima are many there. Races have others among them."""
         known = steps_if_known(model)
-        return 0 if known is None or known.climbing else min(MOST_RANDOM, int((_RANDOM_ROWS / num_rows) ** _FEWER))
+        return 0 if known is None or known.climbing else min(_MOST, int((_RANDOM_ROWS / num_rows) ** _FEWER))
 
     def _anneal(self, model: Model, rows: Bound, generator: torch.Generator) -> Params:
         """Start at the means of the columns, with a few iterations in which the likelihood is tempered."""

@@ -55,6 +55,8 @@ _CONJUGATE: dict[str, tuple[Any, tuple[type, ...], bool]] = {
 }
 #: The least standard deviation of a normal, as a part of that of the data: a row that explains itself gains no more.
 _NARROW = 1e-3
+#: The variance of what does not vary but by rounding, as a part of the square of its mean.
+_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,11 @@ class Steps:
     def _pairs(self) -> dict[tuple[object, ...], Any]:
         return {}
 
+    @cached_property
+    def narrowest(self) -> dict[str, float | None]:
+        """Sites of standard deviations -> the least that they may be, where some were so in the last M step."""
+        return {}
+
     def _narrowest(self, statistics: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Return the least standard deviations that normals may have, by the spread of what each is of."""
         flat = self.entries.flatten(state)
@@ -184,7 +191,10 @@ class Steps:
                 if float(every[..., 2].max()) < 1.5:  # as many elements as rows
                     every = every.sum(2, keepdim=True)
                 squares, sums, number = every.unbind(-1)
-                spread = (squares / number - (sums / number).square()).nan_to_num(0.0).clamp(min=0.0)
+                mean = (sums / number).nan_to_num(0.0).square()
+                spread = (squares / number).nan_to_num(0.0) - mean
+                # Of a constant, by its size: below, a mean is not known in single precision.
+                spread = torch.where(spread > _CONSTANT * mean, spread, (1e-6 * mean).clamp(min=1e-6))
                 said = "spread", (counted[..., 2] * spread, counted[..., 2])
                 block.sources[1].count(said, flat, flat, total)
         least = (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()
@@ -194,12 +204,16 @@ class Steps:
         """Return the mode of the entries of a site; floor: of standard deviations."""
         role, model = self.roles[site], self.model
         own = [sums[name][self.entries.slices[site]].reshape(value.shape) for name in COUNTED[role]]
-        if site not in self._closed:
-            prior = model.prior(site, like=value.double())
-            return find_mode(role, prior, model.sites[site].support, own, value, floor)
         if role == "spread":
             assert floor is not None
-            return torch.where(own[1] > 0, torch.maximum((own[0] / own[1]).sqrt(), floor), value)
+            found = torch.where(own[1] > 0, torch.maximum((own[0] / own[1]).sqrt(), floor), value)
+            if site not in self._closed:
+                found = find_mode(role, model.prior(site, like=value.double()), constraints.positive, own, value, floor)
+            least = floor[(found <= 1.001 * floor) & (own[1] > 0.5)]
+            self.narrowest[site] = float(least.max()) if len(least) else None
+            return found
+        if site not in self._closed:
+            return find_mode(role, model.prior(site, like=value.double()), model.sites[site].support, own, value, None)
         prior = self._pair(site, value)
         if role == "chance":
             return prior.mode(torch.stack(own, -1), floor=FLOOR)[..., 0]

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.compiled.blocks import Block, Part, lay_out
@@ -32,8 +34,9 @@ class Structure:
 
     laws: of every statement. groups: of its elements. blocks: of the groups whose parameters are the same in all rows;
     others are read off the rows (``bind``). exchangeable: axes whose places may be permuted, once they were looked for.
-    proved: digests of rows in which the factors were proved, as blocks of a file are in every pass. kept: of few rows
-    what was read of them, by these digests. refused: why the factors are not the program, where the first rows say so.
+    proved: digests of the rows in which the factors were proved, as those of a file are met in every pass. kept: of few
+    rows what was read of them, by their digest. refused: why the factors are not the program, where the first rows say
+    so.
     """
 
     model: Model
@@ -44,7 +47,7 @@ class Structure:
     blocks: list[Block]
     probe: Probe = field(repr=False)
     exchangeable: list[Any] | None = field(default=None, repr=False)
-    proved: set[bytes] = field(default_factory=set, repr=False)
+    proved: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
     kept: dict[bytes, Bound] = field(default_factory=dict, repr=False)
     refused: str = ""
 

@@ -97,7 +97,7 @@ class _Form:
     def find(self, entries: Entries, supports: dict[str, Any]) -> LinearSource | None:
         """Return the source, or None where the parameter is not linear on this scale."""
         before = self._on_scale(self.changes.before)
-        if not bool(before.isfinite().all()):
+        if not bool(before.isfinite().any()) or bool(before.isnan().any()):  # 0 and 1 stay what they are
             return None
         sites = []
         for site, part in entries.slices.items():
