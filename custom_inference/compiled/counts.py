@@ -13,7 +13,7 @@ closed form:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +30,32 @@ def parts_in(block: Block, model: Model, entries: Entries) -> Iterator[tuple[str
     for name, source in zip(block.law.names, block.sources, strict=True):
         for site in source.sites:
             yield site, source.part_of(block.law.kinds.get(name, ""), site, model.sites[site].support, entries)
+
+
+#: Rates and standard deviations are kept above this.
+LEAST = 1e-9
+#: The least standard deviation of a normal, as a part of that of the data: a row that explains itself gains no more.
+_NARROW = 1e-3
+#: The variance of what does not vary but by rounding, as a part of the square of its mean.
+_CONSTANT = 1e-12
+
+
+def find_least(blocks: Sequence[Block], statistics: Sequence[Tensor], flat: Tensor) -> Tensor:
+    """Find the least standard deviations that normals may have, (entries,), by the spread of what each is of."""
+    total = {"squares": torch.zeros_like(flat), "number": torch.zeros_like(flat)}
+    for block, counted in zip(blocks, statistics, strict=True):
+        if block.law.by_value:
+            every = counted.sum(1, keepdim=True)  # of each element, whatever the latents are
+            if float(every[..., 2].max()) < 1.5:  # as many elements as rows
+                every = every.sum(2, keepdim=True)
+            squares, sums, number = every.unbind(-1)
+            mean = (sums / number).nan_to_num(0.0).square()
+            spread = (squares / number).nan_to_num(0.0) - mean
+            # Of a constant, by its size: below, a mean is not known in single precision.
+            spread = torch.where(spread > _CONSTANT * mean, spread, (1e-6 * mean).clamp(min=1e-6))
+            said = "spread", (counted[..., 2] * spread, counted[..., 2])
+            block.sources[1].count(said, flat, flat, total)
+    return (_NARROW * (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()).clamp(min=LEAST)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,9 @@ from ppl_models.core.hierarchy import typical_values
 _MOST_VALUES = 64
 #: Rows on which the latents of a program are read.
 _READ = 64
+#: So many times as large as in the rows that were probed what others are given is at most, and as small, of so many
+#: rows.
+_LARGER, _FEW = 64.0, 8
 #: By how much a parameter may leave its range by rounding, and how many times as far
 #: apart globals are drawn where it is looked at.
 _OUTSIDE, _WIDE = 1e-6, 4.0
@@ -46,6 +49,8 @@ def structure_of(model: Model, data: Data) -> Structure:
     known = _STRUCTURES.get(model)
     if known is not None and known.variables.layout.moving:
         known = known if _ranges(_density_on(model, data)) == known.variables.ranges else None
+    if known is not None and not _is_alike(known.probe.data, data):
+        known = None
     if known is None and model not in _REFUSED:
         try:
             density = _density_on(model, data)
@@ -57,6 +62,17 @@ def structure_of(model: Model, data: Data) -> Structure:
     if known is None or reason:
         raise NotCompiled(f"{type(model).__name__} is not compiled: {reason}")
     return known
+
+
+def _is_alike(probed: Data, data: Data) -> bool:
+    """Tell whether what rows are given is about as large as in the rows that the program was probed on; few may have
+    small numbers."""
+    for name, one in data.others.items():
+        if name in probed.others:
+            before, now = (float(each.double().square().nanmean().sqrt()) for each in (probed.others[name], one))
+            if now > _LARGER * before or (before > _LARGER * now and len(data) >= _FEW):
+                return False
+    return True
 
 
 def structure_if_known(model: Model) -> Structure | None:

@@ -22,7 +22,7 @@ from torch import Tensor, distributions
 from torch.distributions import Distribution, biject_to, constraints
 
 from custom_inference.compiled.blocks import Block, Part
-from custom_inference.compiled.counts import Predictors, parts_in
+from custom_inference.compiled.counts import LEAST, Predictors, find_least, parts_in
 from custom_inference.compiled.laws import COUNTED
 from custom_inference.compiled.newton import Newton, solve_scaled
 from custom_inference.compiled.roots import find_mode
@@ -37,8 +37,8 @@ from ppl_models.core.hierarchy import arguments_of, is_function
 from ppl_models.core.priors import is_flat
 from ppl_models.distributions import Flat
 
-#: Probabilities are kept this far from 0 and 1; rates and standard deviations above this.
-FLOOR, _LEAST = 1e-6, 1e-9
+#: Probabilities are kept this far from 0 and 1.
+FLOOR = 1e-6
 #: Iterations of a climb in one M step.
 _ITERATIONS = 6
 #: Entries of linear predictors that are solved for together, at most.
@@ -53,10 +53,6 @@ _CONJUGATE: dict[str, tuple[Any, tuple[type, ...], bool]] = {
     "linear": (constraints.real, (distributions.Normal, Flat), False),
     "spread": (constraints.positive, (Flat,), True),
 }
-#: The least standard deviation of a normal, as a part of that of the data: a row that explains itself gains no more.
-_NARROW = 1e-3
-#: The variance of what does not vary but by rounding, as a part of the square of its mean.
-_CONSTANT = 1e-12
 
 
 @dataclass(frozen=True)
@@ -120,7 +116,9 @@ class Steps:
         if linear:
             found |= self._solve(statistics, found, linear)
         if spread:
-            sums, floors = self._sums(statistics, found, spread), self._narrowest(statistics, found)
+            sums = self._sums(statistics, found, spread)
+            least = find_least(self.blocks, statistics, self.entries.flatten(found))
+            floors = self.entries.unflatten(least)
             found |= {site: self._mode(site, sums, found[site], floors[site]) for site in spread}
         return self._climb(found, statistics, rows, parts) if self.climbing else found
 
@@ -181,25 +179,6 @@ class Steps:
         """Sites of standard deviations -> the least that they may be, where some were so in the last M step."""
         return {}
 
-    def _narrowest(self, statistics: Sequence[Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Return the least standard deviations that normals may have, by the spread of what each is of."""
-        flat = self.entries.flatten(state)
-        total = {"squares": torch.zeros_like(flat), "number": torch.zeros_like(flat)}
-        for block, counted in zip(self.blocks, statistics, strict=True):
-            if block.law.by_value:
-                every = counted.sum(1, keepdim=True)  # of each element, whatever the latents are
-                if float(every[..., 2].max()) < 1.5:  # as many elements as rows
-                    every = every.sum(2, keepdim=True)
-                squares, sums, number = every.unbind(-1)
-                mean = (sums / number).nan_to_num(0.0).square()
-                spread = (squares / number).nan_to_num(0.0) - mean
-                # Of a constant, by its size: below, a mean is not known in single precision.
-                spread = torch.where(spread > _CONSTANT * mean, spread, (1e-6 * mean).clamp(min=1e-6))
-                said = "spread", (counted[..., 2] * spread, counted[..., 2])
-                block.sources[1].count(said, flat, flat, total)
-        least = (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()
-        return self.entries.unflatten((_NARROW * least).clamp(min=_LEAST))
-
     def _mode(self, site: str, sums: Mapping[str, Tensor], value: Tensor, floor: Tensor | None = None) -> Tensor:
         """Return the mode of the entries of a site; floor: of standard deviations."""
         role, model = self.roles[site], self.model
@@ -220,7 +199,7 @@ class Steps:
         if role == "proportion":
             return prior.mode(own[0], floor=FLOOR)
         if role == "rate":
-            return prior.mode(own[0], own[1], floor=_LEAST)
+            return prior.mode(own[0], own[1], floor=LEAST)
         precision = own[1] + prior.precision
         return torch.where(precision > 0, (own[0] + prior.precision * prior.mean) / precision, value)
 

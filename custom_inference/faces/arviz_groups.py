@@ -105,7 +105,7 @@ def _fits(value: Tensor) -> bool:
 def data_groups(fit: Result, labels: Labels) -> dict[str, xr.Dataset]:
     """observed_data and constant_data, where there is something to hold."""
     model, data, site = fit.model, fit.data, fit.model.observed_site
-    beside, mask = {name: data.others[name] for name in model.sites_of("observed")[1:]}, data.mask
+    beside, mask = {name: data.others[name] for name in model.sites_of("observed") if name != site}, data.mask
     observed = {name: _sparse.dense(one) for name, one in beside.items() if _fits(one)}
     if not data.is_sparse or data.x.numel() <= DENSE_UP_TO:
         dense = data.dense()

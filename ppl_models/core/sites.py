@@ -147,12 +147,15 @@ class Declaration:
 
     @property
     def observed_site(self) -> str:
-        return self.sites_of("observed")[0]
+        """The site of the data: x, or where none is called that the first that is observed."""
+        observed = self.sites_of("observed")
+        return "x" if "x" in observed else observed[0]
 
     @property
     def other_sites(self) -> tuple[str, ...]:
         """Observed and given sites beside x: what ``fit`` takes by their names."""
-        return (*self.sites_of("observed")[1:], *self.sites_of("given"))
+        main = self.observed_site
+        return (*(name for name in self.sites_of("observed") if name != main), *self.sites_of("given"))
 
     @property
     def part_sites(self) -> tuple[str, ...]:

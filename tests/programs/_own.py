@@ -18,18 +18,22 @@ UNIT = Site("latent", (), ROW, support=constraints.unit_interval)
 
 
 def own_program(
-    of: Mapping[str, Site], rows: Callable[..., Any], priors: Mapping[str, Any] | None = None, columns: int = 0
-) -> RowModel:
+    of: Mapping[str, Site], rows: Callable[..., Any], priors: Mapping[str, Any] | None = None, columns: int = 0,
+    classes: int = 0,
+) -> RowModel:  # fmt: skip
     """Make a program. rows: what is stated in the plate ``rows``, called with it and the globals, and what is given.
-    columns: of x (N, D), 0 where a row is one number."""
+    columns: of x (N, D), 0 where a row is one number. classes: the size of the axis "class", if there is one."""
 
     @dataclass(frozen=True, kw_only=True, eq=False)
     class Own(RowModel):
         """A program of a test."""
 
         num_columns: int = max(columns, 1)
+        num_classes: int = max(classes, 1)
 
-        axes: ClassVar[Mapping[str, str]] = {"column": "num_columns"} if columns else {}
+        axes: ClassVar[Mapping[str, str]] = {
+            **({"column": "num_columns"} if columns else {}), **({"class": "num_classes"} if classes else {})
+        }  # fmt: skip
         sites: ClassVar[Mapping[str, Site]] = of
 
         def default_priors(self):

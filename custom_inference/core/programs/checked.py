@@ -33,6 +33,8 @@ from ppl_models.data.entries import refuse_entries
 
 #: Entries of x that a program is tried on.
 _CELLS = 100_000
+#: What torch says of tensors that are taken for one number.
+_OF_ONE = ("Boolean value of Tensor", "be converted to Scalar", "only one element tensors")
 
 
 def check_program(model: Model, data: Data) -> None:
@@ -129,16 +131,23 @@ def _trace(model: Model, data: Data, params: dict[str, Tensor], arguments: Mappi
             }
             stated = ", ".join(f"'{name}' {shape}" for name, shape in shapes.items()) or "anything"
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            reason, end, _ = reason.partition(", but found invalid values")
-            expected = (
-                "parameters within their range wherever the globals are within their supports"
-                if end
-                else f"statements of {len(data)} rows, in which what is one number a row takes the axes of x by "
-                "unsqueeze(-1)"
-            )
+            reason, *_ = reason.partition(", but found invalid values")
             raise ModelError(
-                f"the program of {type(model).__name__} failed after stating {stated}: {reason}; expected {expected}"
+                f"the program of {type(model).__name__} failed after stating {stated}: {reason}; expected "
+                f"{_expect_instead(reason, len(data))}"
             ) from error
+
+
+def _expect_instead(reason: str, rows: int) -> str:
+    """Return what to write in place of what failed for this reason."""
+    if "to satisfy the constraint" in reason:
+        return "parameters within their range wherever the globals are within their supports"
+    if any(said in reason for said in _OF_ONE):
+        return (
+            "a course that is the same in all rows: torch.where(z == 1, a, b) in place of `if z == 1`, and numbers "
+            "that are looked up, p[z], in place of .item() or float()"
+        )
+    return f"statements of {rows} rows, in which what is one number a row takes the axes of x by unsqueeze(-1)"
 
 
 def _check_shapes(model: Model, nodes: Mapping[str, Any]) -> None:
@@ -147,13 +156,25 @@ def _check_shapes(model: Model, nodes: Mapping[str, Any]) -> None:
         if name not in nodes:
             continue
         stated, found = tuple(nodes[name]["fn"].shape()), tuple(nodes[name]["value"].shape)
-        try:
-            torch.broadcast_shapes(stated, found)
-        except RuntimeError:
+        mask, batch = nodes[name].get("mask"), tuple(nodes[name]["fn"].batch_shape)
+        if torch.is_tensor(mask) and not _broadcasts(mask.shape, batch):
+            raise ModelError(
+                f"the program of {type(model).__name__} masks '{name}' by a tensor of shape {tuple(mask.shape)}, which "
+                f"its batch of shape {batch} does not fit; expected NaN, or mask=, for entries that are not observed"
+            )
+        if not _broadcasts(stated, found):
             raise ModelError(
                 f"the program of {type(model).__name__} states '{name}' by {type(base_of(nodes[name]['fn'])).__name__} "
                 f"of shape {stated}, but its values have the shape {found}; expected a law of every entry"
-            ) from None
+            )
+
+
+def _broadcasts(*shapes: tuple[int, ...]) -> bool:
+    try:
+        torch.broadcast_shapes(*shapes)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _check_entries(model: Model, data: Data, law: Distribution) -> None:

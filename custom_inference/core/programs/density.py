@@ -87,7 +87,8 @@ class RowDensity:
             raise ModelError(
                 f"rows of {type(model).__name__} depend on each other: log p(x, latents) of row {n} is "
                 f"{float(together[differs[0]]):.6g} beside all rows and {float(apart[differs[0]]):.6g} beside every "
-                "second; what a row's statements are made of must be of that row alone (no mean, sum or any over rows)"
+                "second; what a row's statements are made of must be of that row alone (no mean, sum or any over rows, "
+                "no random numbers of torch's own)"
             )
 
     def __len__(self) -> int:
