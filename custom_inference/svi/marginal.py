@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import pyro
 import torch
 from pyro import poutine
+from pyro.infer import config_enumerate
 from torch import Tensor
 
 from custom_inference.compiled.structure import Bound
+from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.evidence import bind_rows, sum_of
 from custom_inference.core.programs.modes import Gaussians
 from custom_inference.core.programs.quadrature import integrate
-from custom_inference.core.programs.statements import learning, run
+from custom_inference.core.programs.statements import learning, own_parameters, run
 from custom_inference.core.programs.windows import is_settled, settle
 from custom_inference.svi.guides.protocol import DerivedBound
 from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
 from ppl_models.core.row_models import RowModel
+
+#: The first axis of values in runs that tell whether a program may be enumerated: beyond those of its plates.
+_OUTSIDE = -9
 
 
 def log_prior_of(program: Model, params: Mapping[str, Tensor], data: Data) -> Tensor:
@@ -127,4 +133,16 @@ def is_enumerated_by_pyro(density: RowDensity) -> bool:
         and nodes[latent.name]["fn"].has_enumerate_support
         and sum(frame.vectorized for frame in nodes[latent.name]["cond_indep_stack"]) == 1
         for latent in density.layout
-    )
+    ) and _runs_enumerated(density)
+
+
+def _runs_enumerated(density: RowDensity) -> bool:
+    """Whether a program runs where latents have axes of their own for all of their values, which do not stack."""
+    conditioned: Any = pyro.condition(density.model, data={**density.params})
+    program: Any = poutine.enum(config_enumerate(conditioned, default="parallel"), first_available_dim=_OUTSIDE)
+    try:
+        with own_parameters(), torch_seeded(0), torch.no_grad():
+            poutine.trace(program).get_trace(density.data.x, **density.data.arguments)
+    except (RuntimeError, ValueError, IndexError, TypeError):
+        return False
+    return True

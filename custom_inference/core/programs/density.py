@@ -60,7 +60,14 @@ class RowDensity:
         the plate of rows.
         """
         model, data = model.summed_out, model.as_read(data).dense()
-        nodes = run(model, data, params)
+        try:
+            nodes = run(model, data, params)
+        except IndexError as error:  # of new rows; those of a fit were tried before
+            given = ", ".join(f"'{name}'" for name in data.others) or f"'{model.observed_site}'"
+            raise ModelError(
+                f"the program of {type(model).__name__} does not run on these rows: {error}; expected {given} as in "
+                "the rows of the fit, whole numbers below the sizes of what they look up"
+            ) from error
         check_statements(model, nodes, params)
         plates = row_plates_on(model, data, params)
         density = cls(model, dict(params), data, layout_of(model, nodes, plates), plates)
