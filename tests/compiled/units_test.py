@@ -125,3 +125,25 @@ def test_a_constant_column_of_normals_ends_at_a_least_spread_that_is_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         ci.fit(model, rng.standard_normal((80, 2)), progress=False)
+
+
+def test_one_class_is_a_sum_of_one():
+    rng = np.random.default_rng(1)
+    x, u = rng.poisson(2.0, (60, 5)).astype(float), rng.standard_normal((60, 5))
+
+    def rows(plate, weight, rate, u=None):
+        z = pyro.sample("z", dist.Categorical(weight))
+        return plate.observe("x", dist.Poisson(rate[z].unsqueeze(-1).expand(-1, 5)))
+
+    positive = Site("global", ("class",), support=constraints.positive)
+    sites = {
+        "weight": Site("global", ("class",), support=constraints.simplex), "rate": positive,
+        "u": Site("given", ("column",), ROW), "z": Site("latent", (), ROW, choice="class"),
+        "x": Site("observed", ("column",), ROW, constraints.nonnegative_integer),
+    }  # fmt: skip
+    model = own_program(sites, rows, {"rate": dist.Gamma(2.0, 1.0), "weight": dist.Dirichlet(torch.ones(1))}, 5, 1)
+    fit = ci.fit(model, x, u=u, progress=False)
+    assert fit.method_name == "EM"
+    assert np.allclose(fit.globals["rate"], (x.sum() + 1) / (x.size + 1), rtol=0, atol=1e-4)
+    expected = (x * np.log(float(fit.globals["rate"])) - float(fit.globals["rate"]) - gammaln(x + 1)).sum(1)
+    assert np.allclose(fit.log_likelihood(), expected, rtol=0, atol=1e-9)

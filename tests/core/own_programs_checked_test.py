@@ -182,6 +182,87 @@ def test_programs_that_cannot_be_run_say_what_they_stated():
         ci.fit(Crossed(), X, **quiet)
 
 
+#: What a program of classes does wrong -> what is said of it.
+WRONG = {
+    "if": r"failed after stating 'p' .*: Boolean value .*; expected a course that is the same in all rows: torch",
+    "item": r"cannot be converted to Scalar; expected a course that is the same in all rows",
+    "turned": r"states 'x' by Bernoulli of shape \(12, 2\), but its values have the shape \(12, 3\)",
+    "mask": r"masks 'x' by a tensor of shape \(3,\), which its batch of shape \(12,\) does not fit",
+    "random": r"depend on each other: .* no random numbers",
+    "range": r"Expected parameter scale .* GreaterThan.*; expected parameters within their range",
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_statements_that_are_wrong_are_told_by_name(wrong):
+    @dataclass(frozen=True, kw_only=True, eq=False)
+    class Classes(RowModel):
+        """Two classes of bits."""
+
+        num_items: int = 3
+        num_classes: int = 2
+
+        axes: ClassVar[Any] = {"item": "num_items", "class": "num_classes"}
+        sites: ClassVar[Any] = {
+            "p": Site("global", ("class", "item"), support=constraints.unit_interval),
+            "z": Site("latent", (), ("row",), choice="class"),
+            "x": Site("observed", ("item",), ("row",), constraints.real if wrong == "range" else constraints.boolean),
+        }
+
+        def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
+            p = self.sample("p")
+            with self.rows(x, mask, batch_size, num_rows) as rows:
+                z = pyro.sample("z", dist.Categorical(torch.ones(2)))
+                if wrong == "mask":
+                    with pyro.poutine.mask(mask=torch.tensor([True, False, True])):
+                        return rows.observe("x", dist.Bernoulli(p[z]))
+                if wrong == "range":
+                    return rows.observe("x", dist.Normal(p[z], 0.1 - p[z]))
+                chance = {
+                    "if": lambda: p[0] if z == 1 else p[1],
+                    "item": lambda: p[z.item()],
+                    "turned": lambda: p.T[z],
+                    "random": lambda: p[z] * torch.rand(1),
+                }[wrong]()
+                return rows.observe("x", dist.Bernoulli(chance))
+
+    with pytest.raises(ModelError, match=WRONG[wrong]):
+        ci.fit(Classes(), X, **quiet)
+
+
+def test_the_site_called_x_is_the_data_wherever_it_stands():
+    @dataclass(frozen=True, kw_only=True, eq=False)
+    class Both(RowModel):
+        """A bit, and three numbers beside it."""
+
+        num_items: int = 3
+
+        axes: ClassVar[Any] = {"item": "num_items"}
+        sites: ClassVar[Any] = {
+            "first": Site("observed", (), ("row",), constraints.boolean),
+            "p": Site("global", ("item",), support=constraints.unit_interval),
+            "z": Site("latent", (), ("row",), constraints.boolean),
+            "x": Site("observed", ("item",), ("row",), constraints.boolean),
+        }
+
+        def __call__(self, x=None, *, first=None, mask=None, batch_size=None, num_rows=1):
+            p = self.sample("p")
+            with self.rows(x, mask, batch_size, num_rows) as rows:
+                z = pyro.sample("z", dist.Bernoulli(0.5))
+                pyro.sample("first", dist.Bernoulli(0.2 + 0.6 * z), obs=None if first is None else rows.of(first))
+                return rows.observe("x", dist.Bernoulli(0.1 + 0.8 * (p * z.unsqueeze(-1))))
+
+    first = (X[:, 0] + X[:, 1] > 0).double()
+    fit = ci.fit(Both(), X, first=first, **quiet)
+    p = fit.globals["p"].numpy()
+    joint = []
+    for z, chance in ((0, 0.2), (1, 0.8)):
+        on = 0.1 + 0.8 * p * z
+        own = np.where(X == 1, np.log(on), np.log1p(-on)).sum(1)
+        joint.append(own + np.where(first == 1, np.log(chance), np.log1p(-chance)) + np.log(0.5))
+    assert np.allclose(fit.log_likelihood(), np.logaddexp(*joint), rtol=0, atol=1e-9)
+
+
 def test_priors_that_leave_their_support_name_their_site():
     model = MixtureOfPoissons(num_components=2, num_features=3)
     with pytest.raises(ModelError, match="'rate' has .* the prior Poisson is discrete"):
