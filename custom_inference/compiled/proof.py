@@ -19,8 +19,6 @@ from ppl_models import Data
 _DIFFERENT, _DRAWN, _DIFFER, _PROVED = 8, 2, 1e-7, 4096
 #: Log-probabilities below are those of what cannot be.
 _IMPOSSIBLE = -1e20
-#: Numbers of rows that are kept for the next time that they are asked for.
-_KEPT = 2**22
 
 
 def bind(structure: Structure, data: Data) -> Bound:
@@ -32,30 +30,44 @@ def bind(structure: Structure, data: Data) -> Bound:
     data = data.to(dtype=torch.float64)
     own = _digests(data)
     content = hashlib.sha256(own.tobytes()).digest()
+    if content in structure.kept:
+        return structure.kept[content]
     try:
-        found = structure.kept[content] if content in structure.kept else structure.read_rows(data)
-        new = torch.from_numpy(~np.isin(own, structure.proved))
+        found = structure.read_rows(data)
+        new = torch.from_numpy(~_are_among(own, structure.proved))
         if bool(new.any()):
             every = bool(new.all())
             prove(found if every else found.select(new), data if every else data.rows(new.nonzero()[:, 0]))
+            _add(own, structure.proved)
     except NotCompiled as reason:
-        if not len(structure.proved):
+        if not structure.proved:
             structure.refused = str(reason)
         raise NotCompiled(f"{type(structure.model).__name__} is not compiled: {reason}") from None
-    if bool(new.any()):
-        structure.proved = np.union1d(structure.proved, own)
     _keep(structure, content, found)
     return found
 
 
+def _are_among(digests: NDArray[np.uint64], known: list[NDArray[np.uint64]]) -> NDArray[np.bool_]:
+    """Tell which digests are in one of several arrays in order."""
+    found = np.zeros(len(digests), dtype=bool)
+    for one in known:
+        found |= one[np.searchsorted(one, digests).clip(max=len(one) - 1)] == digests
+    return found
+
+
+def _add(digests: NDArray[np.uint64], known: list[NDArray[np.uint64]]) -> None:
+    """Add digests to arrays in order, of which each is more than twice as long as the next."""
+    known.append(np.sort(digests))
+    while len(known) > 1 and len(known[-2]) <= 2 * len(known[-1]):
+        last = known.pop()
+        known[-1] = np.sort(np.concatenate([known[-1], last]), kind="stable")
+
+
 def _keep(structure: Structure, content: bytes, rows: Bound) -> None:
-    """Keep rows for the next pass, in the place of any others: in turn nothing would be left of a long file."""
-    kept = structure.kept
-    kept.pop(content, None)
-    if rows.size <= _KEPT:
-        while kept and rows.size + sum(one.size for one in kept.values()) > _KEPT:
-            del kept[list(kept)[content[0] % len(kept)]]
-        kept[content] = rows
+    """Keep rows for the next pass, as far as there is room."""
+    if structure.room >= rows.size:
+        structure.room -= rows.size
+        structure.kept[content] = rows
 
 
 def choose_rows(data: Data, most: int) -> Tensor:

@@ -35,8 +35,8 @@ class Structure:
     laws: of every statement. groups: of its elements. blocks: of the groups whose parameters are the same in all rows;
     others are read off the rows (``bind``). exchangeable: axes whose places may be permuted, once they were looked for.
     proved: digests of the rows in which the factors were proved, as those of a file are met in every pass. kept: of few
-    rows what was read of them, by their digest. refused: why the factors are not the program, where the first rows say
-    so.
+    rows what was read of them, by their digest, and for how many numbers more there is room. refused: why the factors
+    are not the program, where the first rows say so.
     """
 
     model: Model
@@ -47,8 +47,9 @@ class Structure:
     blocks: list[Block]
     probe: Probe = field(repr=False)
     exchangeable: list[Any] | None = field(default=None, repr=False)
-    proved: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64), repr=False)
+    proved: list[NDArray[np.uint64]] = field(default_factory=list, repr=False)
     kept: dict[bytes, Bound] = field(default_factory=dict, repr=False)
+    room: int = 2**22
     refused: str = ""
 
     @property
