@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.compiled.reading import NotCompiled
-from custom_inference.compiled.structure import Bound, Structure
+from custom_inference.compiled.structure import WIDEST, Bound, Structure
 from custom_inference.core.programs.density import RowDensity
 from ppl_models import Data
 
@@ -21,12 +21,22 @@ _DIFFERENT, _DRAWN, _DIFFER, _PROVED = 8, 2, 1e-7, 4096
 _IMPOSSIBLE = -1e20
 
 
-def bind(structure: Structure, data: Data) -> Bound:
+def bind(structure: Structure, data: Data, *, sums: bool = True) -> Bound:
     """Read rows: the features of what was observed, and the parameters that differ between rows; and prove the factors
     in every one of these rows, which may be other than those that were probed.
 
+    sums: whether sums over the latents are asked for, which may be too wide.
+
     Raises NotCompiled where a statement of these rows is not as it was in the rows that were probed.
     """
+    found = _bind(structure, data)
+    if sums and found.plan.width > WIDEST:
+        width = f"its sum goes through {found.plan.width:.3g} values of a row at once, of at most {WIDEST}"
+        raise NotCompiled(f"{type(structure.model).__name__} is not compiled: {width}")
+    return found
+
+
+def _bind(structure: Structure, data: Data) -> Bound:
     data = data.to(dtype=torch.float64)
     own = _digests(data)
     content = hashlib.sha256(own.tobytes()).digest()

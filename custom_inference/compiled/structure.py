@@ -98,8 +98,6 @@ class Structure:
             blocks.append(block)
             cells.append(number)
         plan = Plan.of([scope for block in blocks for scope in block.scopes], self.variables.sizes)
-        if plan.width > WIDEST:
-            raise NotCompiled(f"its sum goes through {plan.width:.3g} values of a row at once, of at most {WIDEST}")
         return Bound(self, tuple(blocks), tuple(parts), tuple(cells), offset, plan)
 
     def _features(self, stated: Statement, elements: Tensor, law: Law) -> tuple[Tensor, Tensor]:
@@ -257,15 +255,20 @@ class Bound:
 
     def log_joint(self, flat: Tensor, chosen: Tensor) -> Tensor:
         """Return log p(x_n, latents | globals), (..., N), at the numbers (..., N, V) of the values of all variables."""
-        total, place = self.offset, 0
+        prior, likelihood = self.look_up(self.tables(self.naturals(flat)), chosen)
+        return prior + likelihood
+
+    def look_up(self, tables: list[Tensor], chosen: Tensor) -> tuple[Tensor, Tensor]:
+        """Return log p(latents | globals) and log p(x_n | latents, globals), (..., N) each, from the log tables of all
+        factors, at the numbers (..., N, V) of the values of all variables."""
+        total, place = [torch.zeros_like(self.offset), self.offset], 0
         row = torch.arange(len(self))
-        tables = self.tables(self.naturals(flat))
         for block in self.blocks:
             for scope in block.scopes:
                 own, place = tables[place], place + 1
                 at = row if len(own) > 1 else torch.zeros_like(row)
-                total = total + own[(at, *(chosen[..., v] for v in scope))]
-        return total
+                total[block.own is None] = total[block.own is None] + own[(at, *(chosen[..., v] for v in scope))]
+        return total[0], total[1]
 
 
 def keys_of(rows: Bound) -> list[str]:

@@ -16,6 +16,7 @@ from custom_inference.core.annealing.estimator import Annealed, Estimator
 from custom_inference.core.annealing.program import ProgramChains, WholeChains
 from custom_inference.core.posteriors import CodePosterior, LabellingPosterior, LocalPosterior
 from custom_inference.core.programs.density import RowDensity
+from custom_inference.core.programs.evidence import bind_rows
 from custom_inference.core.programs.importance import Weighted
 from custom_inference.core.programs.posteriors import DrawnTogether, WeightedPosterior
 from custom_inference.core.programs.whole import WholeDensity
@@ -47,7 +48,9 @@ def chains_of(model: Model, params: Mapping[str, Tensor], data: Data) -> Chains:
             found = WholeChains(WholeDensity.of(model, params, data))
         else:
             density = RowDensity.of(model, params, data)
-            found = ProgramChains(settle(density))
+            density = settle(density)
+            factors = None if density.layout.moving else bind_rows(density, sums=False)
+            found = ProgramChains(density, factors=factors)
     except NotImplementedError as error:
         raise _without_moves(model, str(error) or "they have no density") from error
     except ModelError as error:

@@ -16,6 +16,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.structure import Bound, flatten
 from custom_inference.core.annealing.chains import Chains, Product, State, Tuning, draw_log_uniform
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.programs.density import RowDensity
@@ -37,10 +38,11 @@ _ENTRIES = 2**22
 
 @dataclass(frozen=True)
 class ProgramChains(Chains):
-    """Chains over the latents of a program of rows."""
+    """Chains over the latents of a program of rows. factors: the rows as the compiled program reads them, if it is."""
 
     density: RowDensity
     base: Product | None = None
+    factors: Bound | None = None
 
     def __len__(self) -> int:
         return len(self.density)
@@ -72,7 +74,14 @@ class ProgramChains(Chains):
 
     def rows(self, index: Tensor) -> Self:
         base = None if self.base is None else self.base.rows(index)
-        return replace(self, density=self.density.rows(index), base=base)
+        factors = None if self.factors is None else self.factors.select(index)
+        return replace(self, density=self.density.rows(index), base=base, factors=factors)
+
+    @functools.cached_property
+    def _tables(self) -> list[Tensor]:
+        """The log tables of the factors."""
+        assert self.factors is not None
+        return self.factors.tables(self.factors.naturals(flatten(self.factors, self.density.params)))
 
     def begin(self, chains: int, generator: torch.Generator) -> State:
         if self.base is not None:
@@ -129,6 +138,9 @@ class ProgramChains(Chains):
         return (code, like.new_zeros(())) if not self.num_reals else self.density.constrain(code, reals)
 
     def _evaluate(self, place: Tensor, reals: Tensor) -> State:
+        if self.factors is not None and self.base is None:
+            prior, likelihood = self.factors.look_up(self._tables, place)
+            return State(place, reals, prior + likelihood, prior.expand_as(likelihood))
         code, volume = self._code(place, reals)
         if self.base is None:
             prior, likelihood = self.density.split(code)

@@ -22,14 +22,15 @@ from ppl_models import Data, Model
 RowEvidence = Callable[[Mapping[str, Tensor]], Tensor]
 
 
-def bind_rows(density: RowDensity) -> Bound | None:
-    """Return the rows as the compiled program reads them; None where it is not compiled, as with real latents."""
+def bind_rows(density: RowDensity, *, sums: bool = True) -> Bound | None:
+    """Return the rows as the compiled program reads them; None where it is not compiled, as with real latents, or where
+    ``sums`` over its latents are asked for and too wide."""
     layout, like = density.layout, density.like
     if layout.num_reals or not layout.latents or like.device.type != "cpu":
         return None
     try:
         with torch.no_grad():
-            return bind(structure_of(density.model, density.data), density.data).to(like.dtype)
+            return bind(structure_of(density.model, density.data), density.data, sums=sums).to(like.dtype)
     except NotCompiled:
         return None
 
