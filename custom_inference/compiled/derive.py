@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import weakref
 from collections.abc import Mapping, Sequence
@@ -55,7 +56,8 @@ def structure_of(model: Model, data: Data) -> Structure:
         try:
             density = _density_on(model, data)
             variables = Variables.of(density.layout, density.plates)
-            known = _STRUCTURES[model] = derive(density.model, density.data, variables)
+            own = copy.copy(density.model)  # the model itself would be held for ever
+            known = _STRUCTURES[model] = derive(own, density.data, variables)
         except NotCompiled as reason:
             _REFUSED[model] = str(reason)
     reason = _REFUSED[model] if known is None else known.refused

@@ -11,6 +11,7 @@ Q plus their log prior by L-BFGS, from where they are.
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -317,11 +318,14 @@ _STEPS: weakref.WeakKeyDictionary[Model, Steps] = weakref.WeakKeyDictionary()
 
 def steps_of(model: Model, rows: Bound) -> Steps:
     """Return the M step of a program on rows, found once."""
-    if model not in rows.steps:
-        probe = rows.structure.probe
-        units = {site: probe.unit_of(site) for site in probe.spreads}
-        rows.steps[model] = Steps.of(model, rows.structure.entries, rows.blocks, units)
-    _STEPS[model] = rows.steps[model]
+    structure, known = rows.structure, rows.steps
+    if not structure.varying:  # else what rows are given makes blocks of their own
+        known = structure.steps.setdefault(rows.like.dtype, weakref.WeakKeyDictionary())
+    if model not in known:
+        units = {site: structure.probe.unit_of(site) for site in structure.probe.spreads}
+        own = copy.copy(model)  # the model itself would be held for ever
+        known[model] = Steps.of(own, structure.entries, rows.blocks, units)
+    _STEPS[model] = known[model]
     return _STEPS[model]
 
 

@@ -36,7 +36,7 @@ class Structure:
     others are read off the rows (``bind``). exchangeable: axes whose places may be permuted, once they were looked for.
     proved: digests of the rows in which the factors were proved, as those of a file are met in every pass. kept: of few
     rows what was read of them, by their digest, and for how many numbers more there is room. refused: why the factors
-    are not the program, where the first rows say so.
+    are not the program, where the first rows say so. steps: the M steps of models, where rows make no blocks.
     """
 
     model: Model
@@ -51,6 +51,7 @@ class Structure:
     kept: dict[bytes, Bound] = field(default_factory=dict, repr=False)
     room: int = 2**22
     refused: str = ""
+    steps: dict[torch.dtype, weakref.WeakKeyDictionary[Model, Any]] = field(default_factory=dict, repr=False)
 
     @property
     def varying(self) -> list[Group]:

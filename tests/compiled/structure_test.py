@@ -1,8 +1,10 @@
 """What is read off programs: scopes and sources of known ones; what deceives is compiled and right, or refused."""
 
+import gc
 import itertools
 import re
 import warnings
+import weakref
 
 import numpy as np
 import pyro
@@ -13,6 +15,7 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp
 from torch.distributions import constraints
 
+import custom_inference as ci
 from custom_inference.compiled.derive import structure_of
 from custom_inference.compiled.linear import LinearSource
 from custom_inference.compiled.proof import bind as bind_rows
@@ -427,3 +430,16 @@ def test_parameters_that_leave_their_range_are_told(law, said):
         structure_of(model, model.prepare(draws(12, 30)))
     told = [str(one.message) for one in found]
     assert re.search(said, told[0]) if said else not told
+
+
+def test_what_was_compiled_goes_with_its_model():
+    def rows(plate, p):
+        return plate.observe("x", dist.Bernoulli(p[bits(1)[..., 0].long()].unsqueeze(-1).expand(-1, 2)))
+
+    model = made({"p": site(UNIT, "column"), **bit_sites(1), "x": observed(BOOLEAN, 2)}, rows, 2)
+    fit = ci.fit(model, draws(14, 40, 2), progress=False)
+    gone = weakref.ref(model)
+    assert fit.method_name == "EM"
+    del model, fit
+    gc.collect()
+    assert gone() is None
