@@ -27,7 +27,7 @@ _NOISE = 0.7
 _OWN, _TEMPERED, _EXPONENT = 0.5, 8, 0.2
 #: Starts of a race, twice as many of sources and of so few rows, and iterations before half of them are left out, at
 #: first.
-_RACED, _FEW, _LAP = 2, 400, 6
+_RACED, _FEW, _LAP = 2, 1000, 6
 #: Rows that starts are raced on, and of programs whose rows have many latents each.
 _ROWS, _DEEP_ROWS = 2000, 400
 #: One random start beside the races at so many rows, by which power more at fewer, and how many at most.
