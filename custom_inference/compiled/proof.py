@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import zlib
 
 import numpy as np
 import torch
@@ -92,12 +93,13 @@ def choose_rows(data: Data, most: int) -> Tensor:
 
 
 def _digests(data: Data) -> NDArray[np.uint64]:
-    """A digest (N,) of all that each row is given."""
-    parts = [data.x if data.x.layout == torch.strided else data.x.to_dense()]
-    parts += [one for one in (data.mask, *data.others.values()) if one is not None]
-    flat = [one.detach().cpu().double().reshape(len(data), -1) for one in parts]
+    """A digest (N,) of all that each row is given, and of what it is called."""
+    dense = data.x if data.x.layout == torch.strided else data.x.to_dense()
+    given = {name: one for name, one in {"x": dense, "mask": data.mask, **data.others}.items() if one is not None}
+    flat = [one.detach().cpu().double().reshape(len(data), -1) for one in given.values()]
     bits = np.ascontiguousarray(torch.cat(flat, 1).numpy()).view(np.uint64)
-    odd = np.random.default_rng(0).integers(2**63, size=bits.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
+    called = zlib.crc32(repr([(name, tuple(one.shape[1:])) for name, one in given.items()]).encode())
+    odd = np.random.default_rng(called).integers(2**63, size=bits.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
     mixed = (bits ^ (bits >> np.uint64(29))) * odd
     return (mixed ^ (mixed >> np.uint64(32))).sum(1, dtype=np.uint64)
 
