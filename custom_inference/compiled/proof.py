@@ -99,8 +99,8 @@ def _digests(data: Data) -> NDArray[np.uint64]:
     flat = [one.detach().cpu().double().reshape(len(data), -1) for one in given.values()]
     bits = np.ascontiguousarray(torch.cat(flat, 1).numpy()).view(np.uint64)
     called = zlib.crc32(repr([(name, tuple(one.shape[1:])) for name, one in given.items()]).encode())
-    odd = np.random.default_rng(called).integers(2**63, size=bits.shape[1], dtype=np.uint64) * np.uint64(2) + np.uint64(1)
-    mixed = (bits ^ (bits >> np.uint64(29))) * odd
+    drawn = np.random.default_rng(called).integers(2**63, size=bits.shape[1], dtype=np.uint64)
+    mixed = (bits ^ (bits >> np.uint64(29))) * (drawn * np.uint64(2) + np.uint64(1))  # by odd numbers
     return (mixed ^ (mixed >> np.uint64(32))).sum(1, dtype=np.uint64)
 
 
