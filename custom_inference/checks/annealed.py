@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from custom_inference.core.annealing.estimate import Budget
 from custom_inference.core.fit import Fit, check_globals
 from custom_inference.core.local_inference import Local, anneal_local
 from custom_inference.core.method import Call, Method
+from custom_inference.core.reader import read_at
 from custom_inference.core.settings import require_positive, require_whole
 from ppl_models import Data, MethodError, Model
 
@@ -72,7 +72,7 @@ class AIS(Method):
 
         Raises MethodError for latents that nothing moves; ModelError for globals that the model cannot have.
         """
-        data = model.as_read(data if hasattr(data, "mask") else model.prepare(data, dtype=torch.float64))
+        data = read_at(model, params, data, None, {})
         model, values = check_globals(model, params, data, called="params")
         return anneal_local(model, values, data, self.budget, seed=seed)
 

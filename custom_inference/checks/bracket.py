@@ -13,6 +13,7 @@ from torch import Tensor
 from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit, check_globals
 from custom_inference.core.local_inference import Local, is_feasible, log_likelihood
+from custom_inference.core.reader import read_at
 from custom_inference.core.registry import engines_of, family_of
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.model import require_model
@@ -107,7 +108,7 @@ def bracket(
     model = require_model(model)
     if exact_ones < 0:
         raise MethodError(f"exact_ones = {exact_ones}, expected a whole number from 0 on")
-    data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64, **others))
+    data = read_at(model, params, x, mask, others)
     chosen, at = check_globals(model, params, data, called="params")
     above = family_of(chosen).above
     with torch.no_grad():

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
-import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
@@ -22,6 +21,7 @@ from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Method
 from custom_inference.core.posterior_bounds import evaluate_posterior
+from custom_inference.core.reader import read_at
 from custom_inference.methods import every_method, methods_for, resolve_method
 from custom_inference.methods import fit as default_fit
 from ppl_models import Data, MethodError, Model
@@ -181,7 +181,7 @@ def compare(
         if others:
             raise MethodError(f"at = {at!r} with {', '.join(others)}; LDA observes nothing beside x")
         return _compare_fits(named, model, at, x=x, seed=seed, mask=mask, progress=progress)
-    data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64, **others))
+    data = read_at(model, at, x, mask, others)
     model = model.on_scale_of(data)
     if at is None:
         at = require_complete(default_fit(model, data, seed=seed, progress=progress))

@@ -40,7 +40,7 @@ def empirical_bayes_log_likelihood(fit: Fit, x_test: Any, mask: ArrayLike | None
     """
     if not fit.model.has_continuous_locals:
         return fit.log_likelihood(x_test, mask=mask)
-    data = fit.as_data(x_test, mask)
+    data = fit.read(x_test, mask)
     local = fit.posterior.mean
     sites = predictive.observed_site(fit.model, fit.globals, local[:1])
     if isinstance(sites["fn"], Tokens):

@@ -176,7 +176,7 @@ def recovered(found: Params, truth: Params, *, threshold: float = 0.95) -> int:
 
 def reconstruction_error(fit: Result, x: Tensor | None = None, *, seed: int = 0) -> float:
     """Proportion of entries in which a copy sampled at the most probable codes differs from x (the paper, 4.4)."""
-    data = fit.as_data(x).dense()
+    data = fit.read(x).dense()
     if bool(((data.x != 0) & (data.x != 1)).any()) or fit.model.data_kind == "documents":
         name = type(fit.model).__name__
         raise MethodError(f"{name}: the reconstruction error is one of 0/1 data, and these are not")

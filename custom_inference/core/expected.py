@@ -61,7 +61,7 @@ def _without_x(fit: Result, given: Mapping[str, Any]) -> Data:
         return replace(own, mask=torch.zeros_like(own.x, dtype=torch.bool))
     sizes = fit.model.rows_of({site: torch.empty(len(value)) for site, value in given.items() if np.ndim(value)})
     shape = (sizes.get("num_rows", 1), *own.x.shape[1:])
-    return fit.as_data(torch.full(shape, torch.nan, dtype=own.x.dtype), **given)
+    return fit.read(torch.full(shape, torch.nan, dtype=own.x.dtype), **given)
 
 
 def _number_of(posterior: LocalPosterior) -> int:

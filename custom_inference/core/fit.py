@@ -96,7 +96,7 @@ class Fit(Result):
         if predict is None:
             unlike = {"x": x is not None, "mask": mask is not None, "names": names}
             return self._predict_given([name for name, asked in unlike.items() if asked], given)
-        found = predict(self, self.as_data(x, mask, **given))
+        found = predict(self, self.read(x, mask, **given))
         return evaluate.by_names(self, found) if names else found
 
     def _predict_given(self, unlike: list[str], given: Mapping[str, Any]) -> Tensor:
@@ -120,7 +120,7 @@ class Fit(Result):
         make = family_of(self.model).tokens
         if make is None:
             raise MethodError(f"{type(self.model).__name__} does not read tokens in their order; LDAHMM does")
-        return make(self, self.as_data(x))
+        return make(self, self.read(x))
 
     def to_arviz(self, **settings: Any) -> Any:
         """Convert to ArviZ InferenceData (0.23) or DataTree (1.x) with named dims and coords."""

@@ -16,14 +16,16 @@ from torch import Tensor
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.local_inference import Local
 from custom_inference.core.programs.checked import check_program
+from custom_inference.core.reader import Reader
 from custom_inference.core.registry import family_of
 from custom_inference.core.settings import require_seed
 from custom_inference.core.stages import Stage, Stages
 from custom_inference.core.threads import HeldLibraries
 from ppl_models import Data, DataError, MethodError, Model, ModelError
-from ppl_models.core.errors import a_value_of, own_cause
+from ppl_models.core.errors import about, own_cause
 from ppl_models.core.model import require_model
 from ppl_models.core.unsized import with_sizes
+from ppl_models.data.covariates import beside
 from ppl_models.data.row_blocks import RowBlocks
 
 
@@ -70,16 +72,18 @@ def to_ask_with(model: Model) -> tuple[Model, Data] | None:
 
 
 def weights_of_rows(weights: Any, data: Data) -> Tensor:
-    """Weights (N,) of the rows of data in double precision.
+    """Weights (N,) of the rows of data in double precision, matched by the rows' labels where both have some.
 
-    Raises DataError for other shapes, numbers that are negative or not finite, and where all are 0.
+    Raises DataError for other shapes, numbers that are negative or not finite, and where all are 0; for labels that the
+    rows do not have, and rows without a weight.
     """
     expected = f"{len(data)} finite numbers of at least 0, one for each row"
-    try:
-        given = weights.detach().cpu().numpy() if isinstance(weights, Tensor) else weights
-        found = torch.as_tensor(np.array(given, dtype=float))
-    except (TypeError, ValueError):
-        raise DataError(f"weights = {a_value_of(type(weights))} of no numbers", axis="row", expected=expected) from None
+    if weights is None or isinstance(weights, str):
+        raise DataError(f"weights = {weights!r}", axis="row", expected=expected)
+    with about("weights"):
+        found = beside(weights, data, dtype=torch.float64)
+    if found.ndim == 2 and found.shape[1] == 1:
+        found = found[:, 0]
     if found.shape != (len(data),):
         raise DataError(f"weights of shape {tuple(found.shape)}", axis="row", expected=expected)
     bad = ~(torch.isfinite(found) & (found >= 0))
@@ -89,7 +93,21 @@ def weights_of_rows(weights: Any, data: Data) -> Tensor:
         raise DataError(problem, axis="row", expected=expected)
     if not bool((found > 0).any()):
         raise DataError("all weights are zero", axis="row", expected=expected)
-    return found.to(data.x.device)
+    return found
+
+
+def _read(model: Model, init: Any, data: Any, *, mask: Any, dtype: Any, device: Any, **others: Any) -> Data:
+    """The data of a fit, those of one that starts from another fit as that one's were read: its values are of these
+    columns, answers and words.
+
+    Raises DataError where what a model observes beside x is not given, which of new rows may be missing.
+    """
+    if not isinstance(init, Fit):
+        return model.prepare(data, mask=mask, dtype=dtype, device=device, **others)
+    known = {name for name, value in others.items() if value is not None} | set(getattr(data, "others", ()))
+    for site in set(init.data.others) & set(model.sites_of("observed")) - known:
+        raise DataError("not among the arguments", site=site, expected=f"{site}=..., as in the fit that is the start")
+    return Reader(model, init.data, dtype, device).read(data, mask=mask, **others)
 
 
 def _add_stage(fit: Fit, seconds: float) -> None:
@@ -168,7 +186,7 @@ class Method(abc.ABC):
                     raise MethodError("weights of rows that are read block by block; expected rows in memory")
                 fit = self._fit_blocks(model, data, mask, call)
             else:
-                checked = model.prepare(data, mask=mask, dtype=dtype, device=device, **others)
+                checked = _read(model, init, data, mask=mask, dtype=dtype, device=device, **others)
                 check_program(model, checked)
                 model.check_for_fitting(checked)
                 if weights is not None:

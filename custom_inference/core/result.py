@@ -28,11 +28,12 @@ from custom_inference.core.local_inference import (
 from custom_inference.core.objectives import describe_objective, objective_line
 from custom_inference.core.over_draws import mixture_over_draws
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
+from custom_inference.core.reader import Reader
 from custom_inference.core.registry import engines_of
 from custom_inference.core.stages import Stages
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
-from ppl_models.data.columns import in_columns_of
+from ppl_models.data.adapt import adapt
 from ppl_models.data.several import same_data
 
 #: Draws of the locals that a reconstruction by the mean averages over.
@@ -192,22 +193,24 @@ class Result(Labelled):
         """The global sites among ``params``."""
         return {site: self.params[site] for site in self.model.global_sites}
 
-    def as_data(self, x: Any = None, mask: Any = None, **others: Any) -> Data:
-        """Validate further data for the fitted model; without x, return the data that it was fitted to.
+    @property
+    def reader(self) -> Reader:
+        """What was learned about how the data are read: names, labels, order, levels, units."""
+        like = next(iter(self.globals.values()))
+        return Reader(self.model, self.data, like.dtype, like.device)
 
-        Labelled columns are put in the order of the fit's (models of documents do this themselves). others: further
-        observed and given sites, by name. Raises DataError for columns that the data of the fit do not have, and for
-        missing ones; MethodError for arguments beside no x.
+    def read(self, x: Any = None, mask: Any = None, **others: Any) -> Data:
+        """Read further data as those of the fit were; without x, return the data that it was fitted to.
+
+        Labelled columns, answers, users, classes, words, times, and levels of factors are those of the fit, in its
+        order. others: further observed and given sites, by name. Raises DataError for labels that the data of the fit
+        do not have, and for missing ones; MethodError for arguments beside no x.
         """
         if x is None:
             for name in (name for name, value in {"mask": mask, **others}.items() if value is not None):
                 raise MethodError(f"{name}= without x, which then is that of the fit; give x too")
             return self.data
-        like = next(iter(self.globals.values()))
-        names = self.data.coords.get("feature")
-        if type(self.data) is Data and (names is None or self.model.data_kind != "documents"):
-            x, mask = in_columns_of(x, mask, names)
-        return self.model.prepare_new(x, self.data, mask=mask, dtype=like.dtype, device=like.device, **others)
+        return self.reader.read(x, mask=mask, **others)
 
     def _solve(self, data: Data, bound: str | None, *, evidence: bool = True) -> Local:
         own = data is self.data and bound is None
@@ -222,12 +225,12 @@ class Result(Labelled):
         bound: the family, by the name of its bound; by default exact where that is feasible, else the fit's own,
             and the fit's own too where that estimates the locals as points ("map").
         """
-        return self._solve(self.as_data(x, mask, **others), bound)
+        return self._solve(self.read(x, mask, **others), bound)
 
     def posterior_of(self, x: Any, *, mask: Any = None, bound: str | None = None, **others: Any) -> LocalPosterior:
         """Return the posterior of :meth:`local_posterior` alone, without computing what only its evidence needs (such
         as the partition function of a Boltzmann machine)."""
-        return self._solve(self.as_data(x, mask, **others), bound, evidence=False).posterior
+        return self._solve(self.read(x, mask, **others), bound, evidence=False).posterior
 
     def transform(self, x: Any = None, *, mask: Any = None, bound: str | None = None, **others: Any) -> Any:
         """Return posterior means of each row's first latent, (N, K), labelled like x if it is a DataFrame or DataArray.
@@ -242,7 +245,8 @@ class Result(Labelled):
 
         bound: infer the locals anew under this family, as :meth:`local_posterior`.
         """
-        data = self.as_data(x, mask, **others)
+        x = adapt(x)
+        data = self.read(x, mask, **others)
         if bound is not None:
             mean = self._solve(data, bound, evidence=False).posterior.mean
         elif same_data(data, self.data):
@@ -280,7 +284,7 @@ class Result(Labelled):
         Raises :class:`ppl_models.CapacityError` where the exact sum is not feasible, with an estimate of the
         memory and the list of bounds; ``MethodError`` for an unknown bound.
         """
-        data = self.as_data(x, mask, **others)
+        data = self.read(x, mask, **others)
         return log_likelihood(self.model, self.globals, data, bound=bound, seed=self.seed)
 
     @cached_property
@@ -299,7 +303,7 @@ class Result(Labelled):
         For models whose locals are estimated as points it is the likelihood of their papers (Bingham et al. 2007, eq.
         6).
         """
-        data = self.as_data(x, mask, **others)
+        data = self.read(x, mask, **others)
         posterior = self.posterior if x is None else self.posterior_of(data)
         return predictive.conditional_log_likelihood(self.model, self.globals, data, posterior.mode)
 
@@ -335,7 +339,7 @@ class Result(Labelled):
         """
         if how not in ("mode", "mean"):
             raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
-        data = self.as_data(x, mask, **others)
+        data = self.read(x, mask, **others)
         posterior = self.posterior_of(data)
         # Averaging over draws covers every family of posteriors with one rule.
         draws = posterior.mode[None] if how == "mode" else posterior.sample(_AVERAGED, seed=self.seed)

@@ -105,8 +105,8 @@ def held_out(
         raise MethodError(unknown_name("score of held-out documents", how, valid))
     beside = {site: settings.pop(site) for site in fit.model.other_sites if site in settings}
     if "held_out" in settings:
-        settings["held_out"] = fit.as_data(settings["held_out"], None, **beside)
-    params, data = dict(fit.globals), fit.as_data(x, mask, **beside)
+        settings["held_out"] = fit.read(settings["held_out"], None, **beside)
+    params, data = dict(fit.globals), fit.read(x, mask, **beside)
     model: Any = fit.model
     changing = "drift_variance" in model.sites and how in _HOW  # of topics that change
     if changing:

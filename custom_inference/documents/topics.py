@@ -218,7 +218,7 @@ def _texts_of(fit: Result | None, measure: str) -> Sequences:
 def _corpus(fit: Result | None, x: Any, vocabulary_size: int) -> Data:
     """The reference corpus: that of the fit, or another."""
     if fit is not None:
-        return fit.data if x is None else fit.as_data(x, None)
+        return fit.data if x is None else fit.read(x, None)
     if x is None:
         raise MethodError("topics without a fit need a reference corpus, x")
     return as_documents(x, vocabulary_size=vocabulary_size)

@@ -9,6 +9,7 @@ from inspect import Parameter, signature
 from typing import Any, Protocol, cast
 
 from ppl_models.core.errors import ModelError
+from ppl_models.data.adapt import adapt
 from ppl_models.data.answers import ANSWERS, encode_answers, has_words
 from ppl_models.data.covariates import read_before
 from ppl_models.data.documents.counts import as_documents
@@ -67,6 +68,16 @@ def needs_no_number(kind: HasExample) -> bool:
     return kind.number_for(example.data, {}) is not None
 
 
+def with_containers(read: Callable[..., Any]) -> Callable[..., Any]:
+    """``prepare`` or ``prepare_new`` of a class, for data and what stands beside them in any library's containers."""
+
+    @functools.wraps(read)
+    def reading(self: Any, data: Source, *like: Any, **beside: Any) -> Any:
+        return read(self, adapt(data), *like, **{name: adapt(value) for name, value in beside.items()})
+
+    return reading
+
+
 def with_door(for_data: Callable[..., Any]) -> Callable[..., Any]:
     """``for_data`` of a class, for data that nobody has read yet too; units that are categories may be words.
 
@@ -76,6 +87,7 @@ def with_door(for_data: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(for_data)
     def reading(cls: HasExample, data: Source, *sizes: Any, **settings: Any) -> Any:
+        data = adapt(data)
         if settings.get("visible") == "categorical" and has_words(data):
             data = _read_answers(data)
         read = read_for(cls, data) if read_before(data) is None else data

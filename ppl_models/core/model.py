@@ -86,9 +86,11 @@ class Model(WithPriors, abc.ABC):
             cls.sites = sites
         if "__call__" in vars(cls):
             cls.__call__ = as_given(vars(cls)["__call__"])
+        for door in {"prepare", "prepare_new"} & set(vars(cls)):
+            setattr(cls, door, doors.with_containers(vars(cls)[door]))
         if "for_data" in vars(cls):
-            door: Any = classmethod(doors.with_door(vars(cls)["for_data"].__func__))
-            cls.for_data = door
+            made: Any = classmethod(doors.with_door(vars(cls)["for_data"].__func__))
+            cls.for_data = made
         if "__repr__" not in vars(cls):  # or ``dataclass`` would write one, which does not say what priors are
             cls.__repr__ = Model.__repr__
         if cls.__doc__ and "summary" not in vars(cls):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ppl_models.core.doors import needs_no_number, read_for
 from ppl_models.core.errors import DataError, ModelError, unknown_name
+from ppl_models.data.adapt import adapt
 from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.covariates import read_before
 from ppl_models.data.held import Source
@@ -58,8 +59,8 @@ class UnsizedModel:
         if type(data) is RowBlocks:
             raise self._lacks("for rows that are read block by block")
         read = read_before(data)
-        read = read_for(self.kind, data) if read is None else read
-        found, sizes = _read_beside(self.kind, read, {n: v for n, v in others.items() if v is not None})
+        read = read_for(self.kind, adapt(data)) if read is None else read
+        found, sizes = _read_beside(self.kind, read, {n: adapt(v) for n, v in others.items() if v is not None})
         model = self.kind.for_data(found, **{**sizes, **self.settings})
         return model.with_priors(**self.priors) if self.priors else model
 

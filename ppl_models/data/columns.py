@@ -13,9 +13,10 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, warn_of_data
 from ppl_models.data import sparse
-from ppl_models.data.held import MatrixLike, labels_of
-from ppl_models.data.labels import order_of, places_of
-from ppl_models.data.lazy import is_pandas, is_xarray
+from ppl_models.data.containers import axis_labels
+from ppl_models.data.held import MatrixLike, ReadBefore, labels_of
+from ppl_models.data.labels import order_of
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
 
 #: Rows by which most columns are told to vary.
@@ -142,27 +143,20 @@ def in_columns_of(data: Any, mask: Any, labels: Sequence[Any] | None) -> tuple[A
             return data, mask
         labels = list(range(len(own)))
     order = order_of(own, labels, "feature", "{} columns are missing")
-    names = _column_labels(mask)
-    if names is None and is_pandas(mask, "DataFrame") and set(labels) == set(range(len(labels))):
-        names = list(mask.columns)
-    if names is not None:
-        mask = _in_order(mask, places_of(labels, names, len(names), "feature"))
-    elif mask is not None:
-        mask = (mask if hasattr(mask, "ndim") else np.asarray(mask))[:, order]
+    if mask is not None and not set((axis_labels(mask)[1:] or [None])[0] or ()) & set(own):
+        mask = _in_order(mask, order)  # one that has their labels is put in order by these
     return _in_order(data, order), mask
 
 
 def _column_labels(data: MatrixLike | None) -> list[Any] | None:
-    if is_pandas(data, "DataFrame"):
-        return labels_of(data.columns)
-    if is_xarray(data, "DataArray"):
-        return labels_of(data.coords[data.dims[1]].values) if data.ndim == 2 and data.dims[1] in data.coords else None
-    return data.coords.get("feature") if type(data) is Data else None
+    read_otherwise = isinstance(data, ReadBefore) and type(data) is not Data  # whose axes are no columns
+    own = [] if read_otherwise else axis_labels(data)
+    return labels_of(own[1]) if len(own) == 2 and own[1] is not None else None
 
 
 def _in_order(data: Any, order: np.ndarray) -> Any:
     if is_pandas(data, "DataFrame"):
         return data.iloc[:, order]
-    if is_xarray(data, "DataArray"):
-        return data[:, order]
-    return replace(data.columns(order), others=data.others)
+    if isinstance(data, ReadBefore):
+        return replace(data.columns(order), others=data.others)
+    return (data if hasattr(data, "ndim") else np.asarray(data))[:, order]

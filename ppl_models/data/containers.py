@@ -11,7 +11,9 @@ from torch import Tensor
 
 from ppl_models.core.errors import DataError, MethodError
 from ppl_models.data import sparse
-from ppl_models.data.held import MatrixLike, Source, is_number, is_path, is_text, labels_of
+from ppl_models.data.adapt import adapt
+from ppl_models.data.held import MatrixLike, ReadBefore, Source, index_labels, is_number, is_path, is_text, labels_of
+from ppl_models.data.labels import order_beside
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
@@ -42,21 +44,29 @@ def unpack(
     data: Source, *, axis: str | None = None, axes: tuple[str, ...] = ("row", "feature")
 ) -> tuple[np.ndarray | Tensor, dict[str, list[Any]]]:
     """The numbers of a dense container, and the labels of its ``axes``, by their names."""
-    labels: dict[str, list[Any] | None] = {}
+    data = adapt(data)
     if is_pandas(data, "DataFrame"):
-        labels = {"row": labels_of(data.index), "feature": labels_of(data.columns)}
         values: Any = frame_values(data)
     elif is_pandas(data, "Series"):
-        labels = {"row": labels_of(data.index)}
         values = frame_values(data.to_frame())[:, 0]
     elif is_xarray(data, "DataArray"):
         _refuse_transposed(data, axes)
-        dims = zip(axes, data.dims, strict=False)
-        labels = {name: labels_of(data.coords[dim].values) for name, dim in dims if dim in data.coords}
         values = as_numbers(data.values, axis=axis)
     else:
         values = as_numbers(data, axis=axis)
-    return values, {axis: names for axis, names in labels.items() if names is not None}
+    named = zip(axes, axis_labels(data), strict=False)
+    return values, {axis: names for axis, names in named if names is not None and labels_of(names) is not None}
+
+
+def axis_labels(data: Any) -> list[list[Any] | None]:
+    """The labels of each axis of a container, those of a default index, 0 to N - 1, too; None where it has none."""
+    if is_pandas(data, "DataFrame"):
+        return [index_labels(data.index), index_labels(data.columns)]
+    if is_pandas(data, "Series"):
+        return [index_labels(data.index)]
+    if is_xarray(data, "DataArray"):
+        return [index_labels(data.coords[dim].values) if dim in data.coords else None for dim in data.dims]
+    return [data.coords.get("row"), data.coords.get("feature")] if isinstance(data, ReadBefore) else [None, None]
 
 
 def as_numbers(data: Source, *, axis: str | None = None) -> np.ndarray | Tensor:
@@ -70,8 +80,7 @@ def as_numbers(data: Source, *, axis: str | None = None) -> np.ndarray | Tensor:
             raise DataError(f"entries {what}", axis=axis, expected="numbers")
         return data.detach()
     try:
-        hidden = np.ma.getmaskarray(data) if isinstance(data, np.ma.MaskedArray) else None
-        values = np.asarray(data)
+        values = np.asarray(adapt(data))
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         problem = f"not a rectangular array ({str(error).splitlines()[0]})"
         raise DataError(problem, axis=axis, expected="rows of equal length") from None
@@ -81,8 +90,6 @@ def as_numbers(data: Source, *, axis: str | None = None) -> np.ndarray | Tensor:
         found = f"entries of type {values.dtype}" + (f" ({type(data).__name__})" if values.ndim == 0 else "")
         first = values.flat[0] if values.dtype.kind == "U" and values.size else None
         raise DataError(found, axis=axis, expected="numbers" if first is None else _instead_of_words(str(first)))
-    if hidden is not None and hidden.any():
-        values = np.where(hidden, np.nan, _exact(np.where(hidden, np.zeros_like(values), values)))
     if values.dtype.kind == "f" and values.dtype.itemsize > 8:
         values = _exact(values)
     return values if values.dtype.isnative else values.astype(values.dtype.newbyteorder("="))
@@ -269,17 +276,17 @@ def mask_values(
 ) -> Tensor:
     """A mask of yes and no for every entry, True = observed, as a tensor.
 
-    coords: the labels of the data: a mask that has labels too must have the same, in the same order.
+    coords: the labels of the data, in whose order a mask is put that has labels too.
     """
     expected = "one mask entry per data entry, True = observed"
+    mask = adapt(mask)
     if sparse.is_matrix(mask):
         raise DataError("a sparse mask", expected=expected)
-    values, labels = unpack(mask, axes=axes)
-    for axis, names in labels.items():
-        if axis in coords and names != coords[axis]:
-            raise DataError("a mask whose labels are not those of the data", axis=axis,
-                            expected="the same labels in the same order")  # fmt: skip
+    values, _ = unpack(mask, axes=axes)
     given = values if torch.is_tensor(values) else torch.as_tensor(np.array(values, dtype=np.float64))
+    for place, (axis, own) in enumerate(zip(axes, axis_labels(mask), strict=False)):
+        order = order_beside(own, coords.get(axis), axis, "the mask lacks {} of the labels of the data")
+        given = given if order is None else given.index_select(place, torch.as_tensor(order, device=given.device))
     if given.shape != torch.Size(shape):
         raise DataError(f"mask of shape {tuple(given.shape)} for data of shape {shape}", expected=expected)
     if given.dtype != torch.bool:

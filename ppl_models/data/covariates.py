@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, about
 from ppl_models.data import sparse
-from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.adapt import adapt
+from ppl_models.data.containers import as_tensor, axis_labels, unpack
 from ppl_models.data.held import MatrixLike, Source
-from ppl_models.data.labels import order_of
+from ppl_models.data.labels import order_beside
+from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
 
 
@@ -42,16 +45,29 @@ def alone(data: Source) -> Source:
 def beside(given: MatrixLike, data: Data, *, axis: str = "row", dtype: torch.dtype | None = None) -> Tensor:
     """Numbers (N, ...) beside the rows of the data (or along another ``axis`` that has labels), in their type.
 
-    A frame, series or labelled array whose rows have labels, beside data whose rows have some, is put in their order;
-    everything else is in the order of the data.
+    A frame, series or labelled array is put in the order of the data, as :func:`places_beside` says; everything else is
+    in that order.
 
     Raises DataError for labels that the data do not have, and for rows of the data that nothing is given of.
     """
-    values, labels = unpack(sparse.scipy_of(given).toarray() if sparse.is_matrix(given) else given)
-    own, names = labels.get("row"), data.coords.get(axis)
-    if own is not None and names is not None and own != names:
-        values = values[order_of(own, names, axis, f"nothing is given of {{}} of {len(names)} labels")]
-    return as_tensor(values, dtype or data.x.dtype).to(data.x.device)
+    given = adapt(given)
+    values, _ = unpack(sparse.scipy_of(given).toarray() if sparse.is_matrix(given) else given)
+    place = places_beside(given, data, axis=axis)
+    return as_tensor(values if place is None else values[place], dtype or data.x.dtype).to(data.x.device)
+
+
+def in_rows_of(data: Data, given: Any) -> Any:
+    """Return what is given beside rows of the data in their order, in its own container."""
+    given = adapt(given)
+    place = places_beside(given, data)
+    return given if place is None else given.iloc[place] if is_pandas(given, "DataFrame", "Series") else given[place]
+
+
+def places_beside(given: Any, data: Data, *, axis: str = "row") -> np.ndarray | None:
+    """Where, in what is given beside an axis of the data, its places stand, as :func:`order_beside` says."""
+    names = data.coords.get(axis)
+    told = "nothing is given of {} of " + (f"{len(names)} labels" if names else "the rows")
+    return order_beside(axis_labels(given)[0], names, axis, told)
 
 
 def finite_beside(

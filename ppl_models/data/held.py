@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 class ReadBefore:
     """The base of data that were read before, :class:`ppl_models.Data`."""
 
+    coords: dict[str, list[Any]]
+
 
 #: What matrices are held in: all that NumPy makes an array of (lists, tensors, frames, labelled arrays), sparse ones,
 #: and data that were read before.
@@ -133,9 +135,14 @@ def to_list(values: Any) -> list[Any]:
     return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
+def index_labels(index: Iterable[Any]) -> list[Any]:
+    """Labels as Python's own values; dates as text."""
+    return plain(str(one) if isinstance(one, np.datetime64 | np.timedelta64) else one for one in index)
+
+
 def labels_of(index: Iterable[Any]) -> list[Any] | None:
     """Labels that say more than the position does; dates as text."""
-    values = plain(str(one) if isinstance(one, np.datetime64 | np.timedelta64) else one for one in index)
+    values = index_labels(index)
     return None if values == list(range(len(values))) else values
 
 

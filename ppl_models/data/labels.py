@@ -62,6 +62,25 @@ def order_of(own: Sequence[Any], labels: Sequence[Any], axis: str, what: str) ->
     return places_of(labels, own, len(own), axis)
 
 
+def order_beside(own: list[Any] | None, names: list[Any] | None, axis: str, what: str) -> np.ndarray | None:
+    """Where, in what stands beside an axis of the data, the places of these stand, (N,); None where they are in order.
+
+    own, names: the labels of both, those of a default index (0, 1, ...) too; None where there are none. Labels on both
+    sides are matched. Of default ones those of one side may be in another order, as sorting leaves them: then they are
+    matched with the positions of the other. Numbers that are no labels of the data are positions.
+
+    Raises DataError for labels that the data do not have, and, as ``what`` says it, for those that nothing is given of.
+    """
+    if own is None or own == names:
+        return None
+    numbers = list(range(len(own)))
+    if names is None and (own == numbers or set(own) != set(numbers)):
+        return None
+    if names is not None and own == numbers and not set(own) & set(names):
+        return None
+    return order_of(own, numbers if names is None else names, axis, what)
+
+
 def label_array(given: Column, axis: str) -> np.ndarray:
     """Labels (M,) as an array: whole numbers as such, all else as Python has them, dates as text.
 

@@ -45,6 +45,8 @@ class Data(ReadBefore):
         and the axes of the model's observed site; "answers": of every column a tuple of the labels of its categories.
     others: what is observed or given beside x, by the names of the model's sites; leading axis: rows.
     between: names among these whose second axis is the rows too, as of links between documents.
+    recipe: what else was learned about how such data are read, for those that follow: "texts": how they were cut;
+        "levels": given site -> column -> the levels of a factor; "table": what was dropped or changed in a file.
     """
 
     x: Tensor
@@ -52,6 +54,7 @@ class Data(ReadBefore):
     coords: dict[str, list[Any]] = field(default_factory=dict)
     others: dict[str, Tensor] = field(default_factory=dict)
     between: tuple[str, ...] = ()
+    recipe: dict[str, Any] = field(default_factory=dict)
 
     #: What these are: "rows", "graph", "ratings", "sequences" or "relations".
     container: ClassVar[str] = "rows"
@@ -156,7 +159,7 @@ class Data(ReadBefore):
 
     def parts(self) -> dict[str, Any]:
         """Return the tensors of the data; those of graphs without the mask, which repeats ``hidden``."""
-        names = {one.name for one in fields(self)} - {"coords", "others", "between"}
+        names = {one.name for one in fields(self)} - {"coords", "others", "between", "recipe"}
         return {name: getattr(self, name) for name in names - ({"mask"} if "hidden" in names else set())} | self.others
 
     def rows(self, index: Tensor | slice) -> Data:
@@ -169,7 +172,7 @@ class Data(ReadBefore):
         for name in set(self.between) & set(others):
             others[name] = sparse.select_columns(others[name], index)
         x = sparse.select_rows(self.x, index)
-        return Data(x=x, mask=mask, coords=coords, others=others, between=self.between)
+        return Data(x=x, mask=mask, coords=coords, others=others, between=self.between, recipe=self.recipe)
 
     def columns(self, index: np.ndarray) -> Data:
         """The chosen columns, which have labels from here on."""
@@ -177,7 +180,9 @@ class Data(ReadBefore):
         mask, names = None if self.mask is None else self.mask[:, index], self.feature_names
         every = {axis: [labels[j] for j in index] for axis, labels in self.coords.items() if axis == "answers"}
         coords = {**self.coords, "feature": [names[j] for j in index], **every}
-        return Data(x=x, mask=mask, coords=coords, others=self.others, between=self.between)
+        return Data(
+            x=x, mask=mask, coords=coords, others=self.others, between=self.between, recipe=self.recipe
+        )
 
 
 def as_matrix(

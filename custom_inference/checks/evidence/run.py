@@ -24,6 +24,7 @@ from custom_inference.core.diagnostics import CONVERGED
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.programs.checked import check_program
 from custom_inference.core.programs.reference import best_reference
+from custom_inference.core.reader import read_at
 from custom_inference.core.settings import require_seed
 from ppl_models import Data, MethodError, Model, PriorError
 from ppl_models.block_models import BlockModel
@@ -89,7 +90,7 @@ def marginal_likelihood(
         raise MethodError(unknown_name("method of the evidence", method, METHODS))
     if not (math.isfinite(seconds) and seconds > 0):
         raise MethodError(f"seconds = {seconds}, expected a positive number")
-    data = model.as_read(model.prepare(x, mask=mask, dtype=torch.float64, **others)).to(device="cpu")
+    data = read_at(model, None, x, mask, others).to(device="cpu")
     check_program(model, data)
     scaled = model.on_scale_of(data)
     task = _Task(scaled, data, method, seed, time.perf_counter(), seconds, progress)

@@ -82,7 +82,7 @@ def predict(options: PredictOptions) -> None:
         _write(_predict_responses(fit, options), options.out)
     else:
         rows, given = read_rows(fit, options.source)
-        data = fit.as_data(rows, **given)
+        data = fit.read(rows, **given)
         _write(_label(fit, rows, expect_entries(fit, data, fill=options.fill)), options.out)
 
 

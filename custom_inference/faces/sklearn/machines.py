@@ -168,7 +168,7 @@ class MachineEstimator(RowEstimator):
         return self._machine.energy(self.fit_.globals)
 
     def _rows(self, X: Table) -> HarmoniumRows:
-        return HarmoniumRows.of(self._machine, self.fit_.as_data(self._validate(X, reset=False)))
+        return HarmoniumRows.of(self._machine, self.fit_.read(self._validate(X, reset=False)))
 
     def _generator(self, random_state: Seed) -> torch.Generator:
         if random_state is None:

@@ -208,5 +208,5 @@ def _rows(fit: Fit, x: Any, mask: Any) -> tuple[Data, Tensor]:
     """Dense rows and their memberships (N, K): the training rows' where ``x`` is None."""
     if x is None:
         return fit.data.dense(), fit.posterior.mean
-    data = fit.as_data(x, mask)
+    data = fit.read(x, mask)
     return data.dense(), fit.posterior_of(data).mean

@@ -90,7 +90,7 @@ def complete(
     length: of the documents, of which x are some of the tokens; None: those that x has, and one more.
     """
     model = require_machine(fit.model)
-    data = fit.as_data(x, mask)
+    data = fit.read(x, mask)
     rows = HarmoniumRows.of(model, data)
     with torch.no_grad():
         if model.sites[model.observed_site].sparse:

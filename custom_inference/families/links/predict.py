@@ -70,7 +70,7 @@ def predict_links(fit: Any, x: Any = None, *, links: Any = None, positions: Any 
             found = f"pairs of shapes {tuple(i.shape)} and {tuple(j.shape)}"
             raise DataError(found, site="links", expected=f"two of {size} documents each")
         return _mean([model.expected_links(one.score(one.share[i], one.share[j])) for one in each])
-    data = None if x is None else fit.as_data(x, **given)
+    data = None if x is None else fit.read(x, **given)
     found = []
     for one in each:
         new = one.share if data is None else _fold_in(fit, one, data)

@@ -122,7 +122,7 @@ class Matchbox(Method):
         if not all(isinstance(one, GaussianPosterior) for one in posteriors.values()) or not fit.global_posterior:
             raise MethodError(f"a fit by {fit.method_name}; update goes on from a fit by {self.name}")
         known = {site: fit.data.others[site] for site in model.sites_of("given") if site in fit.data.others}
-        data = fit.as_data(x, **{**known, **others})
+        data = fit.read(x, **{**known, **others})
         if len(data) != len(fit.posterior.mean):
             found = f"{len(data)} users, and the fit has {len(fit.posterior.mean)}"
             raise MethodError(f"{found}; expected clicks of the same users, ratings(..., num_users=)")
