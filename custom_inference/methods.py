@@ -80,7 +80,8 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
 
     Under priors that the default has no steps for, the first method that takes them fits instead; the status says so.
     """
-    model = require_model(with_sizes(model, x, arguments))
+    model, x = with_sizes(model, x, arguments)
+    model = require_model(model)
     chosen = default_method(model, None) if method is None else resolve_method(method, model=model)
     names = _settings_of(chosen)
     if method is None and is_compilable(model) and set(arguments) & (set(_settings_of(SVI)) - set(names)):

@@ -175,7 +175,8 @@ def compare(
     have (a wrong shape, values outside a site's support); CapacityError where the table of the exact
     posterior does not fit into memory.
     """
-    model = require_model(with_sizes(model, x, others))
+    model, x = with_sizes(model, x, others)
+    model = require_model(model)
     named = _name_methods(methods, model)
     if isinstance(at, str):
         if others:

@@ -53,7 +53,8 @@ class Exact(Method):
 
     def fit(self, model: Model, data: Any, **settings: Any) -> Fit:
         """Learn the globals with the local latents summed out; settings as those of every method."""
-        model = require_model(with_sizes(model, data, settings))
+        model, data = with_sizes(model, data, settings)
+        model = require_model(model)
         try:
             fit = self._learner(model).fit(model, data, **settings)
         except NotCompiled:

@@ -174,7 +174,8 @@ class Method(abc.ABC):
         the method does not take, for weights by one that cannot weigh rows, and for ``init`` by a method that starts
         from no given values; see ``check_init``.
         """
-        model = require_model(with_sizes(model, data, others))
+        model, data = with_sizes(model, data, others)
+        model = require_model(model)
         require_seed(seed)
         call, begin = Call(int(seed), init, progress, dtype, device), time.perf_counter()
         self._require_taken(model, init, weighted=weights is not None)

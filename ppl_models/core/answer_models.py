@@ -16,7 +16,7 @@ from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import element_of, value_if_known
 from ppl_models.core.row_models import ComponentModel
 from ppl_models.core.sites import Site
-from ppl_models.data.answers import ANSWERS, Labels, answers_by_label, encode_answers, has_words, is_table
+from ppl_models.data.answers import ANSWERS, Labels, answers_by_label, encode_answers, number_answers
 from ppl_models.data.columns import check_columns, warn_of_answers
 from ppl_models.data.covariates import labels_held, read_before
 from ppl_models.data.held import Reading, Source, is_listed
@@ -77,16 +77,15 @@ class AnswerModel(ComponentModel):
         return cls(num_components=num_components, num_features=data.num_features, **settings)
 
     def prepare(self, data: Source, **reading: Unpack[Reading]) -> Data:
-        """Check a matrix of numbers of categories, or a table of words or Categoricals, whose answers are numbered as
-        :func:`ppl_models.answers` does; NaN is missing.
+        """Check a matrix of numbers of categories, 0 to C_j - 1, or a table of words, Categoricals or other whole
+        numbers, which :func:`ppl_models.answers` numbers; NaN is missing.
 
         Raises DataError for an answer that its feature does not have, naming both.
         """
         return read_answers(data, None, super().prepare, reading, self.categories)
 
     def prepare_new(self, data: Source, like: Data, **reading: Unpack[Reading]) -> Data:
-        """Prepare new answers, coded as those of ``like``: tables hold labels where ``like`` has them, tensors hold
-        numbers."""
+        """Prepare new answers, coded as those of ``like``, by their labels where ``like`` has them."""
         return read_answers(data, like.coords.get(ANSWERS), super().prepare, reading, self.categories)
 
     def check_for_fitting(self, data: Data) -> None:
@@ -104,9 +103,10 @@ class AnswerModel(ComponentModel):
 def read_answers(
     data: Source, known: Labels | None, prepare: Callable[..., Data], reading: Reading, categories: tuple[int, ...]
 ) -> Data:
-    """Read answers by a door ``prepare``, after words and Categoricals have become numbers, with labels.
+    """Read answers by a door ``prepare``, after words, Categoricals and numbers that are no categories' have become
+    such numbers, with labels.
 
-    known: the labels of a fit, of which tables hold answers then. categories: of each feature, how many there are.
+    known: the labels of a fit, which all containers hold then. categories: of each feature, how many there are.
 
     Raises DataError for answers that are none.
     """
@@ -115,8 +115,8 @@ def read_answers(
         own = read_before(data)
         if own is not None and labels is not None and known is not None and labels != known:
             data, labels = answers_by_label(own, labels), None
-        if has_words(data) or (known is not None and is_table(data)):
-            data, labels = encode_answers(data, known)
+        if read_before(data) is None:
+            data, labels = number_answers(data, categories) if known is None else encode_answers(data, known)
     checked = check_answers(prepare(data, **reading), categories, labels)
     return checked if labels is None or ANSWERS in checked.coords else checked.with_labels(ANSWERS, labels)
 

@@ -8,9 +8,12 @@ from dataclasses import MISSING, fields, replace
 from inspect import Parameter, signature
 from typing import Any, Protocol, cast
 
+import numpy as np
+
 from ppl_models.core.errors import ModelError
+from ppl_models.data import sparse
 from ppl_models.data.adapt import adapt
-from ppl_models.data.answers import ANSWERS, encode_answers, has_words
+from ppl_models.data.answers import ANSWERS, number_answers
 from ppl_models.data.covariates import read_before
 from ppl_models.data.documents.counts import as_documents
 from ppl_models.data.graphs.door import read_graph_data
@@ -31,11 +34,19 @@ class HasExample(Protocol):
     def number_for(cls, data: Data, settings: Mapping[str, Any]) -> int | None: ...
 
 
-def read_for(kind: HasExample, data: Source) -> Data:
+def read_for(kind: HasExample, data: Source, settings: Mapping[str, Any]) -> Data:
     """The data as the class ``kind`` reads them, before there is a model of their shape: frames, arrays, texts, edges.
+
+    settings: of the model to be. Data that were read before come back as they are.
 
     Raises DataError for what its door does not read.
     """
+    data = adapt(data)
+    own = read_before(data)
+    if own is not None:
+        return own
+    if settings.get("visible") == "categorical" and len(np.shape(cast(Any, data))) == 2:
+        return _read_answers(data)
     model = kind.example().model
     doors: dict[str, Callable[[Any], Data]] = {"documents": as_documents, "ratings": ratings, "sequences": sequences}
     doors |= {"relations": relations, "categories": _read_answers}
@@ -49,11 +60,9 @@ def read_for(kind: HasExample, data: Source) -> Data:
 
 
 def _read_answers(data: Source) -> Data:
-    """A table of numbers of categories, or of words, which are numbered as ``prepare`` of the models does."""
-    if not has_words(data):
-        return as_matrix(data, keep_sparse=True)
-    frame, labels = encode_answers(data, None)
-    return as_matrix(frame).with_labels(ANSWERS, labels)
+    """A table of answers, numbered as ``prepare`` of the models does."""
+    numbers, labels = number_answers(as_matrix(data) if sparse.is_matrix(data) else data)
+    return as_matrix(numbers).with_labels(ANSWERS, labels)
 
 
 def default_of(kind: HasExample, field: str) -> Any:
@@ -87,14 +96,11 @@ def with_door(for_data: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(for_data)
     def reading(cls: HasExample, data: Source, *sizes: Any, **settings: Any) -> Any:
-        data = adapt(data)
-        if settings.get("visible") == "categorical" and has_words(data):
-            data = _read_answers(data)
-        read = read_for(cls, data) if read_before(data) is None else data
+        read = read_for(cls, data, settings)
         own = cast(Any, cls).axes.get("component", "num_components")
         number = sizes[0] if sizes else settings.pop("num_components", settings.pop(own, None))
         if number is None:
-            number = cls.number_for(cast(Data, read), settings)
+            number = cls.number_for(read, settings)
         if number is None and needed:
             raise ModelError(f"{cast(Any, cls).__name__} for these data: how many components? give {own}=...")
         return for_data(cls, read, number, *sizes[1:], **settings)

@@ -15,8 +15,8 @@ from torch import Tensor
 from ppl_models.core.doors import needs_no_number, read_for
 from ppl_models.core.errors import DataError, ModelError, unknown_name
 from ppl_models.data.adapt import adapt
+from ppl_models.data.answers import ANSWERS
 from ppl_models.data.containers import as_tensor, unpack
-from ppl_models.data.covariates import read_before
 from ppl_models.data.held import Source
 from ppl_models.data.matrix import Data
 from ppl_models.data.names import encode_classes, encode_labels
@@ -58,8 +58,7 @@ class UnsizedModel:
         """Return the model of the data's sizes. others: what stands beside x, by the names of its sites."""
         if type(data) is RowBlocks:
             raise self._lacks("for rows that are read block by block")
-        read = read_before(data)
-        read = read_for(self.kind, adapt(data)) if read is None else read
+        read = read_for(self.kind, data, self.settings)
         found, sizes = _read_beside(self.kind, read, {n: adapt(v) for n, v in others.items() if v is not None})
         model = self.kind.for_data(found, **{**sizes, **self.settings})
         return model.with_priors(**self.priors) if self.priors else model
@@ -128,13 +127,16 @@ def require_settings(kind: ModelType, unnamed: tuple[Any, ...], settings: Mappin
         raise ModelError(f"{found}; expected {call}, or {kind.__name__}.for_data(x, ...), of the sizes of the data x")
 
 
-def with_sizes(model: ModelType, data: Source | RowBlocks, others: Mapping[str, Any]) -> Any:
-    """The model, with the sizes of the data if it has none yet; others: what is given beside x, among other things."""
+def with_sizes(model: ModelType, data: Source | RowBlocks, others: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The model, with the sizes of the data if it has none yet, and the data; answers, whose numbers these sizes are,
+    as they were read for it. others: what is given beside x, among other things."""
     if type(model) is not UnsizedModel:
-        return model
+        return model, data
     known = {name: value for name, value in others.items() if name in model.kind.example().model.other_sites}
     beside = {name: others[name] for name in _BESIDE if name in others}
-    return model.for_data(data, **{**beside, **known})
+    read = data if type(data) is RowBlocks else read_for(model.kind, data, model.settings)
+    sized = model.for_data(read, **{**beside, **known})
+    return sized, read if type(read) is not RowBlocks and ANSWERS in read.coords else data
 
 
 def _read_beside(kind: ModelType, data: Data, others: Mapping[str, Any]) -> tuple[Data, dict[str, Any]]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from ppl_models.core.errors import DataError
+from ppl_models.data.adapt import adapt
 from ppl_models.data.covariates import read_before
 from ppl_models.data.held import (
     MatrixLike,
@@ -17,6 +18,7 @@ from ppl_models.data.held import (
     has_text,
     is_listed,
     is_number,
+    is_path,
     plain,
     sorted_values,
     to_numpy,
@@ -43,7 +45,9 @@ def answers(data: MatrixLike, *, mask: MatrixLike | None = None, dtype: torch.dt
 
     Raises DataError for what is no table, and for a column without any answer.
     """
-    frame, labels = encode_answers(_frame(data), None, every=True)
+    data = adapt(data)
+    frame = _frame(data)
+    frame, labels = encode_answers(frame, [_labels_of(name, column) for name, column in frame.items()])
     found = as_matrix(frame, mask=mask, dtype=dtype)
     return replace(found, coords={**found.coords, ANSWERS: labels})
 
@@ -67,28 +71,54 @@ def has_words(data: Any) -> bool:
     return lists and any(map(has_text, data))
 
 
-def is_table(data: Any) -> bool:
-    """Whether a container may hold answers by their labels: tensors and :class:`Data` hold their numbers."""
-    return is_pandas(data, "DataFrame") or isinstance(data, np.ndarray | list)
+def number_answers(data: Source, categories: tuple[int, ...] | None = None) -> tuple[Any, Labels | None]:
+    """A table that nobody has read yet as numbers of categories, and the labels of each column; None where these are
+    the numbers themselves.
+
+    Words, Categoricals and numbers are numbered by what occurs, so that none is a category that nobody chose. Numbers
+    that are not whole are left as they are, for the model to refuse.
+
+    categories: C_j of each column, where it is known: then 0 to C_j - 1 are numbers of categories; where all columns
+        count from 1, 1 to C_j are their labels.
+    """
+    if is_path(data):
+        return data, None
+    frame = _frame(data)
+    numeric = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
+    columns = [column.dropna() for j, (_, column) in enumerate(frame.items()) if numeric[j]]
+    if not all(bool((np.asarray(column, dtype=np.float64) % 1 == 0).all()) for column in columns):
+        return data, None
+    known: list[Any] = [None] * frame.shape[1]
+    if categories is not None and len(categories) == len(known):
+        known = _of_known_sizes(frame, numeric, categories)
+    columns = zip(frame.items(), known, strict=True)
+    labels = [_labels_of(name, column) if one is None else one for (name, column), one in columns]
+    if all(one == tuple(range(len(one))) for one in labels):
+        return data if all(numeric) else encode_answers(frame, labels)[0], None
+    return encode_answers(frame, labels)
 
 
-def encode_answers(data: Source, known: Labels | None, *, every: bool = False) -> tuple[Any, Labels]:
-    """A frame of the numbers of answers, NaN where they are missing, and the labels of each column.
+def _of_known_sizes(frame: pd.DataFrame, numeric: list[bool], categories: tuple[int, ...]) -> list[Any]:
+    """The labels of columns of numbers of a model that says how many categories each has; None of words, which what
+    occurs says."""
+    columns = zip(frame.items(), numeric, categories, strict=True)
+    found = [(set(column.dropna()), size) for (_, column), is_one, size in columns if is_one]
+    from_one = all(seen <= set(range(1, size + 1)) for seen, size in found)
+    within = all(seen <= set(range(size)) for seen, size in found)
+    first = 1 if from_one and not within else 0
+    sizes = zip(numeric, categories, strict=True)
+    return [tuple(range(first, size + first)) if is_one else None for is_one, size in sizes]
 
-    known: the labels that the numbers are those of. every: number also the columns of numbers by what occurs; by
-        default these hold numbers of categories already, where 0 is among them.
 
-    Raises DataError for answers that are none of the known ones, naming feature and answer.
+def encode_answers(data: Source, labels: Labels) -> tuple[Any, Labels]:
+    """A frame of the numbers of answers among the labels of each column, NaN where they are missing; and the labels.
+
+    Raises DataError for answers that are none of these, naming feature and answer.
     """
     frame = _frame(data)
-    if known is not None and len(known) != frame.shape[1]:
-        return frame, known  # the model says what is wrong with other numbers of columns
-    columns, labels = [], []
-    for place, name in enumerate(frame.columns):
-        column = frame.iloc[:, place]
-        table = _labels_of(name, column, every) if known is None else known[place]
-        columns.append(_numbers(name, column, table, missing_ones=known is not None))
-        labels.append(table)
+    if len(labels) != frame.shape[1]:
+        return frame, labels  # the model says what is wrong with other numbers of columns
+    columns = [_numbers(name, column, one) for (name, column), one in zip(frame.items(), labels, strict=True)]
     return pd.DataFrame(np.stack(columns, 1), index=frame.index, columns=frame.columns), labels
 
 
@@ -114,7 +144,7 @@ def _frame(data: Source) -> Any:
     return pd.DataFrame(values).infer_objects()
 
 
-def _labels_of(name: Hashable, column: pd.Series, every: bool) -> tuple[Any, ...]:
+def _labels_of(name: Hashable, column: pd.Series) -> tuple[Any, ...]:
     """The possible answers of a column, in their order."""
     if is_pandas(column.dtype, "CategoricalDtype"):
         return tuple(whole_numbers(column.cat.categories))
@@ -123,16 +153,13 @@ def _labels_of(name: Hashable, column: pd.Series, every: bool) -> tuple[Any, ...
         raise DataError(
             f"no answer at all in column {name!r}", axis="feature", expected="at least one; drop the column"
         )
-    if pd.api.types.is_numeric_dtype(column) and not every and min(found) == 0 and np.isfinite(found).all():
-        return tuple(range(int(max(found)) + 1))
     return tuple(whole_numbers(sorted_values(found)))
 
 
-def _numbers(name: Hashable, column: pd.Series, labels: tuple[Any, ...], *, missing_ones: bool) -> np.ndarray:
-    """The places of the answers among the labels."""
+def _numbers(name: Hashable, column: pd.Series, labels: tuple[Any, ...]) -> np.ndarray:
+    """The places of the answers among the labels; numbers where all labels are words are such places already."""
     numeric = pd.api.types.is_numeric_dtype(column)
-    words = not any(map(is_number, labels))
-    if numeric and (labels == tuple(range(len(labels))) or (missing_ones and words)):
+    if numeric and (labels == tuple(range(len(labels))) or not any(map(is_number, labels))):
         return column.to_numpy(np.float64, na_value=np.nan)  # numbers of categories, which the model checks
     place = {label: float(c) for c, label in enumerate(labels)}
     values = column.astype(object)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import axis_labels
-from ppl_models.data.held import MatrixLike, ReadBefore, labels_of
+from ppl_models.data.held import MatrixLike, ReadBefore, is_number, labels_of
 from ppl_models.data.labels import order_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
@@ -91,7 +91,7 @@ def warn_of_answers(data: Data) -> None:
     if type(data) is not Data or data.is_sparse or data.x.ndim != 2:
         return
     seen = data.observed
-    different = [len(column[known].unique()) for column, known in zip(data.x.T, seen.T, strict=True)]
+    different = [len(column.unique()) for column in _seen_columns(data)]
     known, names = seen.sum(0).tolist(), data.feature_names
     for name, number, answered in zip(names, different, known, strict=True):
         if number == answered == len(data) >= _ROWS:
@@ -99,6 +99,7 @@ def warn_of_answers(data: Data) -> None:
                 f"column {name!r} is probably no question: no two rows have the same in it; id={name!r} (--id) makes "
                 f"it the rows' names, drop={name!r} (--drop) leaves it out"
             )
+    warn_of_codes(data)
     single = [j for j, number in enumerate(different) if number == 1 and known[j] < len(data)]
     if single:
         labels = data.coords.get("answers")
@@ -109,6 +110,37 @@ def warn_of_answers(data: Data) -> None:
             f"another answer (the first: {names[place]!r}, {value!r} in {known[place]} of {len(data)} rows); "
             "where a blank is an answer, give it a name in the table"
         )
+
+
+def warn_of_codes(data: Data) -> None:
+    """Warns of answers that are probably codes of missing ones: a negative number beside others, or 9, 99, 88, ... far
+    above them."""
+    every = data.coords.get("answers") or [tuple(column.unique().tolist()) for column in _seen_columns(data)]
+    for name, answers in zip(data.feature_names, every, strict=True):
+        known = sorted(one for one in answers if is_number(one))
+        if len(known) < 2 or len(known) < len(answers):
+            continue
+        usual = [one for one in known if one >= 0 and not _is_code(one, known)]
+        odd = [one for one in known if one not in usual]
+        if odd and usual:
+            warn_of_data(
+                f"column {name!r} has the answer{'s' if len(odd) > 1 else ''} {', '.join(f'{one:g}' for one in odd)} "
+                f"beside {usual[0]:g} to {usual[-1]:g}, probably codes of missing ones, taken for categories; "
+                f"x.replace({odd[0]:g}, numpy.nan) (--mask-value {odd[0]:g}) makes them missing"
+            )
+            return
+
+
+def _is_code(answer: float, known: Sequence[float]) -> bool:
+    """Whether an answer is 7, 8 or 9 alone, repeated (99, 888) or in 97, 98, and far above all that are not."""
+    digits = f"{answer:g}"
+    written = set(digits) <= set("789") and (len(set(digits)) == 1 or digits.startswith("9"))
+    below = [one for one in known if one < answer and not set(f"{one:g}") <= set("789")]
+    return written and bool(below) and answer > max(below) + 2
+
+
+def _seen_columns(data: Data) -> list[Tensor]:
+    return [column[seen] for column, seen in zip(data.x.T, data.observed.T, strict=True)]
 
 
 def _always(data: Data, value: int) -> Tensor:

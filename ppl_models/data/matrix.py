@@ -180,9 +180,7 @@ class Data(ReadBefore):
         mask, names = None if self.mask is None else self.mask[:, index], self.feature_names
         every = {axis: [labels[j] for j in index] for axis, labels in self.coords.items() if axis == "answers"}
         coords = {**self.coords, "feature": [names[j] for j in index], **every}
-        return Data(
-            x=x, mask=mask, coords=coords, others=self.others, between=self.between, recipe=self.recipe
-        )
+        return Data(x=x, mask=mask, coords=coords, others=self.others, between=self.between, recipe=self.recipe)
 
 
 def as_matrix(
@@ -206,9 +204,7 @@ def as_matrix(
         refuse_blocks(data)
         keep = keep_sparse and mask is None
         if isinstance(data, Data):
-            if mask is not None:
-                raise DataError("a mask was given beside data that already carry theirs")
-            checked = _check(data if keep and data.is_complete else data.dense(), dtype)
+            checked = _apply_mask(_check(data if keep and data.is_complete else data.dense(), dtype), mask)
         elif sparse.is_matrix(data):
             matrix = sparse.from_scipy(sparse_matrix(data), dtype=torch.float64)
             checked = _check(Data(x=matrix), dtype or type_for(matrix.values()))
@@ -250,9 +246,7 @@ def as_array(
     with about(site):
         refuse_blocks(data)
         if isinstance(data, Data):
-            if mask is not None:
-                raise DataError("a mask was given beside data that already carry theirs")
-            checked = _check(data, dtype, names, shape)
+            checked = _apply_mask(_check(data, dtype, names, shape), mask, names)
         elif sparse.is_matrix(data):
             raise DataError("a sparse matrix", expected=f"a dense array of {shape}")
         else:
@@ -300,9 +294,9 @@ def _has_gaps(x: Tensor) -> bool:
 
 
 def _apply_mask(data: Data, mask: MatrixLike | None, axes: tuple[str, ...] = ("row", "feature")) -> Data:
-    if mask is None and not _has_gaps(data.x):
+    if mask is None and not _has_gaps(data.stored):
         return data
-    observed = ~torch.isnan(data.x)
+    observed = ~torch.isnan(data.x) & data.observed
     if mask is not None:
         given = mask_values(mask, tuple(data.x.shape), data.coords, axes)
         observed = observed & given.to(device=data.x.device)

@@ -31,7 +31,7 @@ def test_every_model_takes_its_sizes_from_the_data(name):
     assert type(made) is UnsizedModel and repr(made).startswith(f"{kind.__name__}({field}=")
     assert all(lacking in repr(made) for lacking in made.missing)
     for data, beside in ((example.data, {}), (replace(example.data, others={}), example.data.others)):
-        model = with_sizes(made, data, {**beside, "seed": 3})
+        model, _ = with_sizes(made, data, {**beside, "seed": 3})
         assert type(model) is kind and model.sizes == example.model.sizes
         model.prepare(data, **beside)
 

@@ -81,8 +81,12 @@ def test_wrong_width_and_wrong_mask():
         NOCA(num_components=2, num_features=4).prepare(X)
     with pytest.raises(DataError, match=r"mask of shape \(1, 2\) for data of shape \(2, 3\)"):
         as_binary(X, mask=[[True, False]])
-    with pytest.raises(DataError, match="already carry"):
-        as_binary(as_binary(X), mask=np.ones((2, 3), bool))
+
+
+def test_a_mask_beside_data_that_carry_theirs_hides_more():
+    given = as_binary([[1, np.nan, 0], [0, 1, 1]])
+    both = as_binary(given, mask=[[True, True, False], [True, True, True]])
+    assert both.mask.tolist() == [[True, False, False], [True, True, True]]
 
 
 def test_what_cannot_be_learned_from():

@@ -142,7 +142,7 @@ def choose(
         raise MethodError("no numbers of components to choose from, expected some, such as range(1, 7)")
     for size in sizes:
         require_whole("num_components", size, 1)
-    model = with_sizes(model, x, others)
+    model, x = with_sizes(model, x, others)
     models = {str(size): with_components(model, size, x) for size in sizes}
     found = compare_models(
         models, x, criteria=criteria, folds=folds, seed=seed, seconds=seconds, mask=mask, progress=progress, **others
