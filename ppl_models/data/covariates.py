@@ -13,7 +13,7 @@ from ppl_models.core.errors import DataError, about
 from ppl_models.data import sparse
 from ppl_models.data.adapt import adapt
 from ppl_models.data.containers import as_tensor, axis_labels, unpack
-from ppl_models.data.held import MatrixLike, Source
+from ppl_models.data.held import MatrixLike, Source, labels_of
 from ppl_models.data.labels import order_beside
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
@@ -52,20 +52,20 @@ def beside(given: MatrixLike, data: Data, *, axis: str = "row", dtype: torch.dty
     """
     given = adapt(given)
     values, _ = unpack(sparse.scipy_of(given).toarray() if sparse.is_matrix(given) else given)
-    place = places_beside(given, data, axis=axis)
+    place = places_beside(given, data.coords.get(axis), axis)
     return as_tensor(values if place is None else values[place], dtype or data.x.dtype).to(data.x.device)
 
 
-def in_rows_of(data: Data, given: Any) -> Any:
-    """Return what is given beside rows of the data in their order, in its own container."""
+def in_rows_of(rows: Any, given: Any) -> Any:
+    """Return what is given beside rows, in any container, in their order, in its own container."""
     given = adapt(given)
-    place = places_beside(given, data)
+    place = places_beside(given, axis_labels(adapt(rows))[0])
     return given if place is None else given.iloc[place] if is_pandas(given, "DataFrame", "Series") else given[place]
 
 
-def places_beside(given: Any, data: Data, *, axis: str = "row") -> np.ndarray | None:
-    """Where, in what is given beside an axis of the data, its places stand, as :func:`order_beside` says."""
-    names = data.coords.get(axis)
+def places_beside(given: Any, names: list[Any] | None, axis: str = "row") -> np.ndarray | None:
+    """Where, in what is given beside an axis with these labels, its places stand, as :func:`order_beside` says."""
+    names = None if names is None or labels_of(names) is None else names
     told = "nothing is given of {} of " + (f"{len(names)} labels" if names else "the rows")
     return order_beside(axis_labels(given)[0], names, axis, told)
 

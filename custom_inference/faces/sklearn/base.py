@@ -25,9 +25,16 @@ from custom_inference.gibbs import CollapsedGibbs
 from custom_inference.methods import default_method, resolve_method
 from custom_inference.methods import fit as fit_model
 from ppl_models import Data, DataError, Example, MethodError, Model
+from ppl_models.core.answer_models import of_each
 from ppl_models.core.scales import OnOwnScale
-from ppl_models.data.answers import ANSWERS, encode_answers, has_words, is_table
-from ppl_models.data.held import is_whole, to_numpy
+from ppl_models.data import sparse
+from ppl_models.data.adapt import adapt
+from ppl_models.data.answers import ANSWERS, encode_answers, number_answers
+from ppl_models.data.containers import axis_labels
+from ppl_models.data.covariates import read_before
+from ppl_models.data.held import is_string, is_whole, labels_of, to_numpy
+from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.matrix import as_matrix
 from ppl_models.data.names import encode_labels
 from ppl_models.data.times import count_slices
 
@@ -133,7 +140,7 @@ class ModelEstimator(BaseEstimator):
         tags.input_tags.allow_nan = True
         positive = self._data_kind not in ("real", "ratings")
         tags.input_tags.positive_only = positive and getattr(self, "binarize", None) is None
-        tags.input_tags.categorical = self._data_kind == "categories"
+        tags.input_tags.categorical = self._data_kind == "categories" or getattr(self, "visible", "") == "categorical"
         return tags
 
     def _entries(self, x: Any) -> Any:
@@ -147,22 +154,27 @@ class ModelEstimator(BaseEstimator):
         """X as an array or a CSR matrix of the entries that the model reads."""
         tags = self.__sklearn_tags__().input_tags
         settings |= {"accept_sparse": "csr" if tags.sparse else False, "ensure_non_negative": tags.positive_only}
-        table: Any = self._number_answers(X, settings.get("reset", True)) if tags.categorical else X
-        found = self._entries(validate_data(self, table, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
-        # Of answers with labels a tensor, which holds their numbers, where an array might hold the labels.
-        return found if getattr(self, "answers_", None) is None else torch.tensor(found)
+        return self._entries(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
 
-    def _number_answers(self, X: Table, first: bool) -> Any:
-        """Answers that are words or categories as their numbers; those of the fit keep their labels in ``answers_``."""
-        known = None if first else getattr(self, "answers_", None)
-        if first:
-            self.__dict__.pop("answers_", None)
-        if not is_table(X) or (known is None and not has_words(X)):
-            return X
-        numbers, labels = encode_answers(X, known)
-        if first:
-            self.answers_: list[tuple[Any, ...]] = labels
-        return numbers
+    def _data(self, X: Table, *, reset: bool = False, **settings: Any) -> Data:
+        """Return rows X, in any container, with the labels that they came with; answers by those of the fit."""
+        given: Any = adapt(X)
+        own, labels = read_before(given), [*axis_labels(given), None][:2]
+        coords: dict[str, Any] = {"row": labels_of(labels[0] or [])}
+        if own is not None:
+            given, coords = _table_of(own), {**coords, "feature": labels[1], ANSWERS: own.coords.get(ANSWERS)}
+        elif self.__sklearn_tags__().input_tags.categorical:
+            known, sizes = None if reset else self.fit_.data.coords.get(ANSWERS), getattr(self, "num_categories", None)
+            if reset:
+                asked = None if sizes in (None, 1) else of_each(plain(sizes), np.shape(given)[-1])
+                given, coords[ANSWERS] = number_answers(given, asked)
+            elif known is not None:
+                given, coords[ANSWERS] = encode_answers(given, known)
+        x = self._validate(given, reset=reset, **settings)
+        names = getattr(self, "feature_names_in_", None)
+        coords |= {} if names is None else {"feature": names.tolist()}
+        coords = {axis: one for axis, one in coords.items() if one}
+        return replace(as_matrix(x, keep_sparse=True, dtype=torch.float64), coords=coords)
 
     def _model(self, data: Data, given: Mapping[str, Any]) -> Model:
         """The model whose shape fits the data, with the estimator's settings and priors."""
@@ -181,16 +193,6 @@ class ModelEstimator(BaseEstimator):
         known = {argument: value for argument, value in known.items() if value is not None}
         model = model.with_concentration(**known) if known else model
         return model.with_priors(**self.priors) if self.priors else model
-
-    def _add_names(self, data: Data) -> Data:
-        """The data with the names of their columns, where these came with them."""
-        names, labels = getattr(self, "feature_names_in_", None), getattr(self, "answers_", None)
-        if labels is not None:
-            data = replace(data, coords={ANSWERS: labels} | ({} if names is None else {"feature": list(names)}))
-        if names is None or labels is not None:
-            return data
-        axes = ("row", "feature") if data.container == "graph" else ("feature",)
-        return replace(data, coords={axis: list(names) for axis in axes})
 
     def _beside(self, model: Model, y: Column, others: Mapping[str, Any]) -> dict[str, Any]:
         """What the model observes or conditions on beside x; ``y`` is that, where it is one thing."""
@@ -230,7 +232,6 @@ class ModelEstimator(BaseEstimator):
     def _learn(self, data: Data, y: Column, others: Mapping[str, Any], weights: Column = None) -> Self:
         """Fit; ``others`` are what it observes or conditions on beside x, ``weights`` those of the rows. Warns at the
         limit of iterations."""
-        data = self._add_names(data)
         if y is not None and self._given_rows == ("labels",):
             others, y = {"labels": y} | dict(others), None
         given = {name: value for name, value in others.items() if name in self._sites_held()}
@@ -292,6 +293,14 @@ def _describe_parameter(name: str, kind: type[Model]) -> str:
         if found:
             return " ".join(found[1].split())
     return "of the model; None: its own, or from the data."
+
+
+def _table_of(data: Data) -> Any:
+    """Data as scikit-learn reads them: a frame where their columns are called by words."""
+    if data.is_sparse:
+        return sparse.to_scipy(data.x)
+    values, names = to_numpy(data.x_with_nan), data.coords.get("feature")
+    return values if names is None or not all(map(is_string, names)) else pd.DataFrame(values, columns=names)
 
 
 def seed_of(random_state: Seed) -> int:

@@ -22,7 +22,7 @@ from custom_inference.core.settings import require_whole
 from custom_inference.faces.sklearn import minibatches
 from custom_inference.faces.sklearn.base import Array, Column, ModelEstimator, Seed, Table, plain, seed_of
 from custom_inference.methods import with_settings
-from ppl_models import DataError, Example, MethodError, Model, as_graph, as_matrix
+from ppl_models import DataError, Example, MethodError, Model, as_graph
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.held import is_whole, to_numpy
 
@@ -108,9 +108,9 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         """
         # Components beyond the features are refused in scikit-learn's words, where the model would refuse them.
         narrow = getattr(self.model_type, "wide_reason", None) is not None and is_whole(self.n_components)
-        x = self._validate(X, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
+        data = self._data(X, reset=True, ensure_min_features=max(1, int(self.n_components)) if narrow else 1)
         self.__dict__.pop("_online", None)
-        return self._learn(as_matrix(x, keep_sparse=True, dtype=torch.float64), y, others, sample_weight)
+        return self._learn(data, y, others, sample_weight)
 
     @available_if(lambda self: minibatches.takes_minibatches(self.model_type))
     def partial_fit(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Self:
@@ -124,8 +124,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         if sample_weight is not None:
             raise MethodError("sample_weight of partial_fit, where every row counts once; expected fit, or no weights")
         first = not hasattr(self, "fit_")
-        x = self._validate(X, reset=first)
-        matrix = self._add_names(as_matrix(x, keep_sparse=True, dtype=torch.float64))
+        matrix = self._data(X, reset=first)
         model = self._model(matrix, {}) if first else self.fit_.model
         method = minibatches.require_stepwise(self._choose_method(model), model)
         settings, minibatch = self._stepwise(model)
@@ -155,8 +154,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         of the fit too: ``fit_.transform`` gives what the fit found of these.
         """
         check_is_fitted(self)
-        x = self._validate(X, reset=False)
-        return to_numpy(self.fit_.posterior_of(x, **self._with_rows(given)).mean)
+        return to_numpy(self.fit_.posterior_of(self._data(X), **self._with_rows(given)).mean)
 
     def fit_transform(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Array:
         """``fit``, and ``transform`` of the same rows with what is given with them."""
@@ -222,8 +220,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         where the exact sum does not fit; it lists the bounds to choose from.
         """
         check_is_fitted(self)
-        x = self._validate(X, reset=False)
-        return to_numpy(self.fit_.log_likelihood(x, bound=self.bound_name_, **self._with_rows(given)))
+        return to_numpy(self.fit_.log_likelihood(self._data(X), bound=self.bound_name_, **self._with_rows(given)))
 
     def score(self, X: Table, y: Column = None, *, sample_weight: Column = None, **given: Any) -> float:
         """The mean of ``score_samples``, by the weights of the rows where these are given: what cross-validation
@@ -245,7 +242,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
 
     def _criterion(self, X: Table, kind: str, given: Mapping[str, Any]) -> float:
         each = self.score_samples(X, **given)
-        require_probability(self.fit_.model, as_matrix(self._validate(X, reset=False), keep_sparse=True))
+        require_probability(self.fit_.model, self._data(X))
         return criterion(float(each.sum()), self.fit_.model.num_parameters(0), len(each), kind)
 
     def sample(self, n_samples: int = 1, random_state: Seed = None) -> Array:
@@ -258,7 +255,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
     def predict_proba(self, X: Table) -> Array:
         """Return P(class | row) of a mixture, (N, K): the same as ``transform``, always an array."""
         check_is_fitted(self)
-        return to_numpy(self.fit_.posterior_of(self._validate(X, reset=False)).mean)
+        return to_numpy(self.fit_.posterior_of(self._data(X)).mean)
 
     @_of_mixtures
     def predict(self, X: Table) -> Array:

@@ -23,7 +23,7 @@ from custom_inference.families.boltzmann.online import Online
 from custom_inference.families.boltzmann.sampling import entries_of
 from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence, PersistentCD
 from custom_inference.methods import with_settings
-from ppl_models import Data, MethodError, Model, as_matrix
+from ppl_models import Data, MethodError, Model
 from ppl_models.data.held import to_numpy
 from ppl_models.rbm import HarmoniumModel
 
@@ -103,8 +103,7 @@ class MachineEstimator(RowEstimator):
         """
         del y
         first = not hasattr(self, "fit_")
-        x = self._validate(X, reset=first)
-        matrix = self._add_names(as_matrix(x, dtype=torch.float64))
+        matrix = self._data(X, reset=first).dense()
         model: Any = self._model(matrix, {}) if first else self.fit_.model
         data = model.prepare(matrix, dtype=torch.float64, device=self.device)
         model = model.on_scale_of(data)
@@ -168,7 +167,7 @@ class MachineEstimator(RowEstimator):
         return self._machine.energy(self.fit_.globals)
 
     def _rows(self, X: Table) -> HarmoniumRows:
-        return HarmoniumRows.of(self._machine, self.fit_.read(self._validate(X, reset=False)))
+        return HarmoniumRows.of(self._machine, self.fit_.read(self._data(X)))
 
     def _generator(self, random_state: Seed) -> torch.Generator:
         if random_state is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from custom_inference.faces.sklearn.base import Array, Column, Table
 from custom_inference.faces.sklearn.topics import DocumentEstimator
 from ppl_models import Data, DataError, Model
+from ppl_models.data.covariates import in_rows_of
 from ppl_models.data.held import to_numpy
 
 #: Kinds of responses that are classes.
@@ -53,7 +54,7 @@ class ResponseEstimator(DocumentEstimator):
         y = others.pop(self._site, None) if y is None else y
         if y is None:
             raise DataError("no responses", site=self._site, expected="fit(X, y)")
-        y = np.asarray(y)
+        y = np.asarray(in_rows_of(X, y))
         self._several = y.ndim > 1 and y.shape[1] > 1
         y = y.reshape(len(y)) if y.ndim > 1 and not self._several else y
         if _is_classifier(self) and not self._several:
@@ -76,19 +77,14 @@ class ResponseEstimator(DocumentEstimator):
     def _learn(self, data: Data, y: Column, others: Mapping[str, Any], weights: Column = None) -> Self:
         codes = np.asarray(y)
         self._outputs = codes.shape[1] if codes.ndim > 1 else 1
+        if _is_classifier(self) and not self._several and self.classes_.dtype.kind == "U":
+            data = data.with_labels("class", self.classes_.tolist())
         # A tensor: positions among the names, where there are some.
         return super()._learn(data, torch.from_numpy(codes), others, weights)
 
-    def _add_names(self, data: Data) -> Data:
-        """Add the names of the classes where these are words."""
-        data = super()._add_names(data)
-        if not (_is_classifier(self) and not self._several and self.classes_.dtype.kind == "U"):
-            return data
-        return replace(data, coords={**data.coords, "class": self.classes_.tolist()})
-
     def _means(self, X: Table) -> Array:
         check_is_fitted(self)
-        return to_numpy(self.fit_.predict(self._validate(X, reset=False)))
+        return to_numpy(self.fit_.predict(self._data(X)))
 
     @available_if(_is_classifier)
     def predict_proba(self, X: Table) -> Array:
@@ -108,7 +104,7 @@ class ResponseEstimator(DocumentEstimator):
         if y is None:
             return super().score(X)
         measure: Any = accuracy_score if _is_classifier(self) else r2_score
-        return float(measure(y, self.predict(X)))
+        return float(measure(in_rows_of(X, y), self.predict(X)))
 
 
 @dataclass(eq=False, repr=False)
@@ -128,6 +124,7 @@ class ClassEstimator(ResponseEstimator):
     def fit(self, X: Table, y: Column = None, *, sample_weight: Column = None, **others: Any) -> Self:
         """Learn from word counts X (N, V) and classes y. sample_weight: as of :class:`RowEstimator`."""
         y = others.pop("labels", None) if y is None else y
+        y = None if y is None else in_rows_of(X, y)
         if y is not None and np.ndim(y) > 1 and np.shape(y)[1] > 1:
             y = np.nan_to_num(np.asarray(y, float))
             y = np.where(y.any(1), y.argmax(1), np.nan)
@@ -160,7 +157,7 @@ class LabelEstimator(DocumentEstimator):
     @available_if(_had_labels)
     def predict_proba(self, X: Table) -> Array:
         """P(label | words) of each label, (N, L)."""
-        return to_numpy(self.fit_.predict(self._validate(X, reset=False)))
+        return to_numpy(self.fit_.predict(self._data(X)))
 
     @available_if(_had_labels)
     def predict(self, X: Table) -> list[list[Any]]:

@@ -48,7 +48,7 @@ class DocumentEstimator(RowEstimator):
         """
         check_is_fitted(self)
         given = self._with_rows(given)
-        return held_out(self.fit_, self._validate(X, reset=False), how=self.bound_name_, **given).perplexity()
+        return held_out(self.fit_, self._data(X), how=self.bound_name_, **given).perplexity()
 
 
 @dataclass(eq=False, repr=False)
@@ -118,7 +118,7 @@ class TopicEstimator(DocumentEstimator):
             if normalize:
                 return super().transform(X)
             check_is_fitted(self)
-            posterior = self.fit_.posterior_of(self._validate(X, reset=False))
+            posterior = self.fit_.posterior_of(self._data(X))
         if not isinstance(posterior, DirichletPosterior):
             name = self.fit_.method_name
             raise MethodError(f"normalize=False: {name} has no Dirichlet posterior of the topic proportions")
