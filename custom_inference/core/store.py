@@ -40,6 +40,7 @@ def save(fit: Result, path: Path) -> Path:
         "version": __version__,
         **model_to_json(fit.model),
         "coords": {axis: [label_to_json(one) for one in labels] for axis, labels in data.coords.items()},
+        "recipe": _recipe_to_json(data.recipe),
         "graph": flags,
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
@@ -53,6 +54,15 @@ def save(fit: Result, path: Path) -> Path:
     tensors, text = _tensors(fit), json.dumps(meta)
     write_tensors(path, tensors, {"format": FORMAT, "fit": text, "digest": digest(text, tensors)})
     return path
+
+
+def _recipe_to_json(value: Any) -> Any:
+    """How data were read: mappings and lists of labels, and the names of functions, which files do not hold."""
+    if isinstance(value, dict):
+        return {str(name): _recipe_to_json(one) for name, one in value.items()}
+    if isinstance(value, list | tuple | set):
+        return [_recipe_to_json(one) for one in value]
+    return {"function": getattr(value, "__qualname__", str(value))} if callable(value) else label_to_json(value)
 
 
 @functools.singledispatch

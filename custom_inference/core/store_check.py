@@ -209,6 +209,8 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     refuse(not all(isinstance(one, tuple) and one for one in coords.get(ANSWERS, [])), "answers that are no labels")
     for axis, labels in coords.items():
         refuse(len(labels) != sizes[axis], f"{len(labels)} labels of the axis '{axis}' of {sizes[axis]}")
+    recipe = meta.get("recipe", {})  # which files of earlier versions lack
+    refuse(not isinstance(recipe, dict) or not all(isinstance(one, dict) for one in recipe.values()), "no recipe")
     refuse((graph is not None) != model.is_graph, "a graph without its settings, or settings of a graph without one")
     if graph is None:
         mask = tensors.get("data/mask")
@@ -219,14 +221,16 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
             others[name] = _x(tensors, f"data/others/{name}")
         refuse(not set(others) <= set(model.other_sites), f"data of the sites {show(list(others))}")
         found = model.prepare(Data(x=x, mask=mask, coords=coords), dtype=x.dtype, **others)
-        return replace(found, coords={**coords, **found.coords})  # of what stands beside x, as times do, too
+        return replace(
+            found, coords={**coords, **found.coords}, recipe=recipe
+        )  # of what stands beside x, as times do, too
     flags = {name: graph.get(name) for name in ("directed", "self_loops")}
     refuse(any(not isinstance(flag, bool) for flag in flags.values()), f"settings of a graph {show(graph)}")
     refuse(not _sparse.is_sparse(x) or x.shape[0] != x.shape[1], "a graph that is no square sparse matrix")
     hidden = tensors.get("data/hidden")
     if hidden is not None:
         _check_hidden(hidden, x, **flags)
-    return model.prepare(GraphData(x=x, hidden=hidden, coords=coords, **flags), dtype=x.dtype)
+    return replace(model.prepare(GraphData(x=x, hidden=hidden, coords=coords, **flags), dtype=x.dtype), recipe=recipe)
 
 
 def _x(tensors: _Tensors, group: str = "data") -> Tensor:

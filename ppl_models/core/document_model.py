@@ -61,7 +61,8 @@ class WordCounts(RowModel):
     def prepare_new(self, data: Source, like: Data, **reading: Unpack[Reading]) -> Data:
         """Prepare new documents in the vocabulary of ``like``; unknown words are dropped with a warning."""
         words, size = like.coords.get("feature"), self.sizes["word"]
-        return as_documents(data, vocabulary=words, vocabulary_size=size, **reading)
+        cut = like.recipe.get("texts")
+        return as_documents(data, vocabulary=words, vocabulary_size=size, cut=cut, **reading)
 
     def check_for_fitting(self, data: Data) -> None:
         """Refuses a corpus without any token; warns of empty documents and of words that never occur."""

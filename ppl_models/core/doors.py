@@ -16,6 +16,7 @@ from ppl_models.data.adapt import adapt
 from ppl_models.data.answers import ANSWERS, number_answers
 from ppl_models.data.covariates import read_before
 from ppl_models.data.documents.counts import as_documents
+from ppl_models.data.factors import Factors
 from ppl_models.data.graphs.door import read_graph_data
 from ppl_models.data.held import Source
 from ppl_models.data.matrix import Data, as_array, as_matrix
@@ -77,12 +78,29 @@ def needs_no_number(kind: HasExample) -> bool:
     return kind.number_for(example.data, {}) is not None
 
 
-def with_containers(read: Callable[..., Any]) -> Callable[..., Any]:
-    """``prepare`` or ``prepare_new`` of a class, for data and what stands beside them in any library's containers."""
+def with_containers(read: Callable[..., Data]) -> Callable[..., Data]:
+    """``prepare`` or ``prepare_new`` of a class, for data and what stands beside them in any library's containers.
+
+    Words and Categoricals among the covariates are factors: numbers take their place, and the data keep the levels, in
+    ``recipe["levels"]``, and the names of the columns.
+    """
 
     @functools.wraps(read)
-    def reading(self: Any, data: Source, *like: Any, **beside: Any) -> Any:
-        return read(self, adapt(data), *like, **{name: adapt(value) for name, value in beside.items()})
+    def reading(self: Any, data: Source, *like: Data, **beside: Any) -> Data:
+        data, given = adapt(data), {name: adapt(value) for name, value in beside.items()}
+        known = read_before(like[0] if like else data)
+        factors = Factors({} if known is None else dict(known.recipe.get("levels", {})))
+        for site, one in given.items():
+            kind = self.factor_sites.get(site) if one is not None else None
+            if kind == "columns":
+                given[site] = factors.encode(site, one)
+            elif kind is not None:
+                given[site] = factors.number(site, one, real=kind == "value")
+        found = read(self, data, *like, **given)
+        for site, names in factors.named.items():
+            axis = self.dims.get(site, ("",))[-1]
+            found = found.with_labels(axis, names) if self.sizes.get(axis) == len(names) else found
+        return replace(found, recipe={**found.recipe, "levels": factors.columns}) if factors.columns else found
 
     return reading
 

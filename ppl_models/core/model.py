@@ -219,6 +219,12 @@ class Model(WithPriors, abc.ABC):
         """Sizes of axes that no site has but whose entries have names in the data; by default none."""
         return {}
 
+    @property
+    def factor_sites(self) -> dict[str, str]:
+        """The sites beside x that may be factors: "columns" of several, one "value" a row, or its "place"."""
+        own = [*self.sites_of("given"), getattr(self, "scaled_site", "")]
+        return {site: "columns" for site in own if site.endswith("covariates")}
+
     def as_read(self, data: Data) -> Data:
         """Return the data as the program reads them: dense, unless it reads sparse matrices."""
         return data if self.sites[self.observed_site].sparse else data.dense()

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import pyro.distributions as dist
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from ppl_models.core.errors import DataError, ModelError, about, unknown_name
 from ppl_models.core.model import Model
@@ -89,6 +90,15 @@ class RowModel(Model):
     @property
     def data_kind(self) -> str:
         return super().data_kind if self.likelihood is None else self.likelihood.kind
+
+    @property
+    def factor_sites(self) -> dict[str, str]:
+        known = super().factor_sites
+        if type(self).prepare is RowModel.prepare:
+            given = {site: self.sites[site] for site in self.sites_of("given")}
+            single = {site: "value" if one.support is constraints.real else "place" for site, one in given.items()}
+            known |= {site: "columns" if given[site].dims else kind for site, kind in single.items()}
+        return known
 
     def prepare(self, data: Source, **settings: Any) -> Data:
         """Check a matrix, or an array of as many axes as the observed site declares, of their sizes; NaN is missing.

@@ -17,6 +17,7 @@ from ppl_models.core.errors import DataError, ModelError, unknown_name
 from ppl_models.data.adapt import adapt
 from ppl_models.data.answers import ANSWERS
 from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.factors import Factors
 from ppl_models.data.held import Source
 from ppl_models.data.matrix import Data
 from ppl_models.data.names import encode_classes, encode_labels
@@ -128,15 +129,17 @@ def require_settings(kind: ModelType, unnamed: tuple[Any, ...], settings: Mappin
 
 
 def with_sizes(model: ModelType, data: Source | RowBlocks, others: Mapping[str, Any]) -> tuple[Any, Any]:
-    """The model, with the sizes of the data if it has none yet, and the data; answers, whose numbers these sizes are,
-    as they were read for it. others: what is given beside x, among other things."""
+    """The model, with the sizes of the data if it has none yet, and the data: answers, whose numbers these sizes are,
+    and documents as they were read for it. others: what is given beside x, among other things."""
     if type(model) is not UnsizedModel:
         return model, data
-    known = {name: value for name, value in others.items() if name in model.kind.example().model.other_sites}
+    example = model.kind.example().model
+    known = {name: value for name, value in others.items() if name in example.other_sites}
     beside = {name: others[name] for name in _BESIDE if name in others}
     read = data if type(data) is RowBlocks else read_for(model.kind, data, model.settings)
     sized = model.for_data(read, **{**beside, **known})
-    return sized, read if type(read) is not RowBlocks and ANSWERS in read.coords else data
+    kept = type(read) is not RowBlocks and (ANSWERS in read.coords or example.data_kind == "documents")
+    return sized, read if kept else data
 
 
 def _read_beside(kind: ModelType, data: Data, others: Mapping[str, Any]) -> tuple[Data, dict[str, Any]]:
@@ -161,5 +164,6 @@ def _read_beside(kind: ModelType, data: Data, others: Mapping[str, Any]) -> tupl
             sizes["num_labels" if "num_labels" in named else "num_classes"] = len(names)
         elif site != "covariates" or site not in named:  # which are a field of graphs
             with contextlib.suppress(TypeError, ValueError):  # words and pairs have no columns to be counted
-                held[site] = as_tensor(unpack(value)[0], torch.float64)
+                encoded = Factors().encode(site, value) if site.endswith("covariates") else value
+                held[site] = as_tensor(unpack(encoded)[0], torch.float64)
     return replace(data, others=held), sizes

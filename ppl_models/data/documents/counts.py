@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 from ppl_models.core.errors import DataError, about, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import plausible_size, refuse_blocks
-from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, say_unknown
+from ppl_models.data.documents.words import Vocabulary, WordCounts, count_texts, count_tokens, read_cut, say_unknown
 from ppl_models.data.held import MatrixLike, Source, Words, is_listed, is_string, is_text, labels_of, to_list
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
@@ -26,6 +27,7 @@ def as_documents(
     mask: MatrixLike | None = None,
     vocabulary: Words | None = None,
     vocabulary_size: int | None = None,
+    cut: Mapping[str, Any] | None = None,
     site: str | None = None,
     dtype: torch.dtype | None = None,
     device: torch.device | str | None = None,
@@ -38,6 +40,7 @@ def as_documents(
     vocabulary: the words of a fitted model, in order. Labelled columns and tokens are brought to it: words that it
         lacks are left out with a DataWarning, words that the data lack occur in no document. Columns without labels
         must be as many. Numbers 0, ..., V - 1: the columns have no words.
+    cut: how the texts of a fit were cut up, settings of ``CountVectorizer``.
 
     Masked entries are left out of their documents, as if these were shorter.
 
@@ -45,7 +48,8 @@ def as_documents(
     """
     with about(site):
         known = None if vocabulary is None else Vocabulary.of(vocabulary)
-        return count_documents(data, known, vocabulary_size, mask=mask, dtype=dtype, device=device)
+        settings: dict[str, Any] = {"mask": mask, "dtype": dtype, "device": device}
+        return count_documents(data, known, vocabulary_size, cut=cut, **settings)
 
 
 def count_documents(
@@ -56,22 +60,26 @@ def count_documents(
     are_tokens: bool = False,
     vectorizer: Mapping[str, Any] | None = None,
     stop_words: set[str] | None = None,
+    cut: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> Data:
     """Count documents, for :func:`as_documents` and :func:`documents`. settings: those of :func:`as_matrix`.
 
-    are_tokens: see :func:`count_listed`. vectorizer, stop_words: how raw texts are cut up.
+    are_tokens: see :func:`count_listed`. vectorizer, stop_words: how raw texts are cut up; cut: what stands for them
+    where they are not given, the way of a fit.
     """
     if size is not None:
         plausible_size(size, 0, "word")
     listed = list_documents(data)
     if listed is not None:
         texts, labels = listed
-        options = dict(vectorizer or {})
-        if stop_words is not None and is_string(texts[0]):
+        options, are_texts = dict(vectorizer or {}), is_string(texts[0])
+        if stop_words is not None and are_texts:
             options.setdefault("stop_words", sorted(stop_words))
+        options = options or (read_cut(cut) if are_texts and cut else {})
         counted = count_listed(texts, vocabulary=vocabulary, size=size, are_tokens=are_tokens, **options)
         checked = as_data(counted, labels, **settings)
+        checked = replace(checked, recipe={"texts": options}) if are_texts and options else checked
     elif vectorizer:
         found = f"settings {', '.join(map(repr, vectorizer))} for documents that are no raw texts"
         raise DataError(found, expected="texts; counts are taken as they are")
@@ -203,7 +211,7 @@ def _move_columns(data: Data, words: list[Any], column: np.ndarray, vocabulary: 
         if mask is not None:
             mask = torch.ones(size, dtype=torch.bool, device=mask.device).index_copy(1, target, mask[:, source])
     say_unknown(unknown, sparse.row_sums(moved).cpu().numpy()[:, None], before)
-    return Data(x=moved, mask=mask, coords={**data.coords, "feature": list(vocabulary.words)})
+    return replace(data, x=moved, mask=mask, coords={**data.coords, "feature": list(vocabulary.words)})
 
 
 def check_documents(data: Data) -> None:

@@ -11,7 +11,9 @@ import torch
 
 from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
+from ppl_models.data.adapt import adapt
 from ppl_models.data.containers import first_text
+from ppl_models.data.covariates import read_before
 from ppl_models.data.documents.counts import as_data, count_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
 from ppl_models.data.files.corpora import read_corpus, read_words
@@ -63,9 +65,9 @@ def documents(
     source: raw texts (list or Series of strings); lists of tokens, words or columns as whole numbers; mappings of words
         to counts; a matrix of counts (array, tensor, scipy sparse, DataFrame, DataArray, ``Data``); or the path of a
         file: texts one a line, lda-c, UCI's bag of words (these also ``.gz``), CSV, TSV, Parquet, NPZ.
-    vocabulary: words in the order of the columns, a mapping of words to columns, the ``Data`` of a fit, or the path of
-        a file with a word a line. Other words are left out, with a DataWarning that says how many. For a matrix without
-        words it names the columns. By default all words, sorted.
+    vocabulary: words in the order of the columns, a mapping of words to columns, the ``Data`` of a fit, as whose texts
+        these are cut up then, or the path of a file with a word a line. Other words are left out, with a DataWarning
+        that says how many. For a matrix without words it names the columns. By default all words, sorted.
     vocabulary_size: columns, for tokens by number.
     labels: of the documents; the name of an array for NPZ files.
     min_count: leave out words with fewer tokens in all. max_share: leave out words in more than this share of the
@@ -80,6 +82,7 @@ def documents(
 
     Raises DataError or FileFormatError for what cannot be read as documents, saying where.
     """
+    source = adapt(source)
     known, words = _read_vocabulary(vocabulary), None if stop_words is None else _stop_words(stop_words)
     table = {"columns": columns, "id": id, "drop": drop, "text": text, "header": header}
     arrays = {"file_format": file_format, "matrix": matrix, "labels": labels if is_string(labels) else None}
@@ -87,7 +90,9 @@ def documents(
     size = vocabulary_size if known is None else len(known)
     held = _of_held(source, table, arrays) if file is None else _read(file, size, table, dtype=dtype, **arrays)
     with naming(file):
+        own = read_before(vocabulary)
         cut: Any = {"are_tokens": size is not None, "vectorizer": vectorizer, "stop_words": words}
+        cut |= {} if own is None else {"cut": own.recipe.get("texts")}
         data = count_documents(held, known, vocabulary_size, **cut, mask=mask, dtype=dtype, device=device)
         return _prune(data if is_string(labels) else _with_labels(data, labels), min_count, max_share, words)
 

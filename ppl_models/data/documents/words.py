@@ -6,7 +6,9 @@ left out and how often, nor takes counts of words, or columns by number.
 
 from __future__ import annotations
 
+import collections
 import itertools
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +23,7 @@ from ppl_models.data.held import (
     describe,
     has_text,
     holds_several,
+    is_listed,
     is_name,
     is_string,
     is_whole,
@@ -33,6 +36,8 @@ from ppl_models.data.matrix import Data
 
 #: How many unknown words a warning names.
 _NAMED = 5
+#: What a word is, texts that are looked at, and the share of words of one character from which on they are missed.
+_WORD, _LOOKED_AT, _SHORT = re.compile(r"(?u)\b\w+\b"), 1000, 0.1
 
 
 @dataclass(frozen=True)
@@ -208,6 +213,7 @@ def count_texts(texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, *
         if not is_string(text):
             problem = f"document {place} is {describe(text)} among texts"
             raise DataError(problem, axis="document", expected="strings; '' for an empty document")
+    _warn_of_short_words(texts, settings)
     try:
         maker = CountVectorizer(**settings)
     except TypeError:
@@ -227,6 +233,33 @@ def count_texts(texts: Sequence[Any], *, vocabulary: Vocabulary | None = None, *
     if settings.get("binary"):
         counted.counts.data[:] = 1
     return counted
+
+
+def read_cut(cut: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of ``CountVectorizer`` as a fit keeps them, or a file of it.
+
+    Raises DataError for functions, which files do not hold.
+    """
+    for name, value in cut.items():
+        if isinstance(value, Mapping):
+            found = f"texts, where the fit's were cut by {name} = {value.get('function')}, which its file does not hold"
+            raise DataError(found, expected=f"documents(texts, vocabulary=fit.data, {name}=...)")
+    kinds = {"ngram_range": tuple, "stop_words": list}
+    return {name: kinds[name](one) if name in kinds and is_listed(one) else one for name, one in cut.items()}
+
+
+def _warn_of_short_words(texts: Sequence[str], settings: Mapping[str, Any]) -> None:
+    """Warns where words of one character, which scikit-learn's pattern leaves out, are a share of what is there."""
+    if set(settings) & {"token_pattern", "tokenizer", "analyzer"}:
+        return
+    words = [word for text in texts[:_LOOKED_AT] for word in _WORD.findall(text)]
+    short = [word for word in words if len(word) == 1]
+    if len(short) > _SHORT * len(words):
+        often = ", ".join(repr(word) for word, _ in collections.Counter(short).most_common(_NAMED))
+        warn_of_data(
+            f"{len(short)} of {len(words)} words have one character and are left out (most often: {often}); "
+            "documents(texts, token_pattern=r'(?u)\\b\\w+\\b') (--token-pattern) counts them"
+        )
 
 
 def say_unknown(unknown: Mapping[Any, float], counts: Any, before: np.ndarray | None = None) -> None:
