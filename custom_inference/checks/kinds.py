@@ -129,7 +129,7 @@ def _rows(frame: pd.DataFrame, numeric: Sequence[bool], where: str) -> str | Non
     words = [name for name, is_number in zip(frame.columns, numeric, strict=True) if not is_number]
     if not words or frame.columns.has_duplicates:
         return None
-    labels = _are_labels(frame.iloc[:, 0])
+    labels = are_labels(frame.iloc[:, 0])
     asked = dict(list(frame.items())[1:] if labels else frame.items())
     words = [name for name in words if name in asked]
     numbers = [name for name in asked if name not in words]
@@ -149,7 +149,7 @@ def _rows(frame: pd.DataFrame, numeric: Sequence[bool], where: str) -> str | Non
     raise DataError(found, axis="feature", expected=f"numbers, or {told}, --id and --drop for what is no entry")
 
 
-def _are_labels(column: pd.Series) -> bool:
+def are_labels(column: pd.Series) -> bool:
     """Whether a column names the rows: words that hardly ever repeat."""
     most = len(column) >= _ASKED and 2 * column.nunique() > column.count()
     return not pd.api.types.is_numeric_dtype(column) and bool(column.is_unique or most)
@@ -193,7 +193,7 @@ def answers_in(
 ) -> pd.DataFrame:
     """The columns of answers: without that of the rows' labels, the one that ``id`` names, or the first, if it is of
     words that hardly ever repeat."""
-    if id is not None or (frame.shape[1] and _are_labels(frame.iloc[:, 0])):
+    if id is not None or (frame.shape[1] and are_labels(frame.iloc[:, 0])):
         return matrix_of(frame, columns, id=id, drop=drop)
     kept = list(frame.columns) if columns is None else columns_called(frame, columns)
     dropped = [] if drop is None else columns_called(frame, drop)

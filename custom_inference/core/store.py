@@ -121,6 +121,7 @@ def load(path: Path, model: Model | type[Model] | None = None) -> dict[str, Any]
     """
     if model is not None:
         require_class(model)
+    path = path / "fit.safetensors" if path.is_dir() else path  # as the shell writes it
     if not path.is_file():
         raise FileFormatError(f"{path}: no such file")
     meta: Any = None

@@ -47,10 +47,10 @@ def read_for(kind: HasExample, data: Source, settings: Mapping[str, Any]) -> Dat
     if own is not None:
         return own
     if settings.get("visible") == "categorical" and len(np.shape(cast(Any, data))) == 2:
-        return _read_answers(data)
+        return read_answer_table(data)
     model = kind.example().model
     doors: dict[str, Callable[[Any], Data]] = {"documents": as_documents, "ratings": ratings, "sequences": sequences}
-    doors |= {"relations": relations, "categories": _read_answers}
+    doors |= {"relations": relations, "categories": read_answer_table}
     if model.data_kind in doors:
         return doors[model.data_kind](data)
     if model.is_graph:
@@ -60,7 +60,7 @@ def read_for(kind: HasExample, data: Source, settings: Mapping[str, Any]) -> Dat
     return as_matrix(data, keep_sparse=True) if len(axes) == 1 else as_array(data, dict.fromkeys(axes))
 
 
-def _read_answers(data: Source) -> Data:
+def read_answer_table(data: Source) -> Data:
     """A table of answers, numbered as ``prepare`` of the models does."""
     numbers, labels = number_answers(as_matrix(data) if sparse.is_matrix(data) else data)
     return as_matrix(numbers).with_labels(ANSWERS, labels)

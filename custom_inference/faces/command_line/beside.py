@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
+from custom_inference.checks.kinds import are_labels
 from custom_inference.faces.command_line import columns
 from custom_inference.faces.command_line.options import SourceOptions
 from ppl_models import DataError, Model, PPLError
 from ppl_models.data.files import headers
 from ppl_models.data.files.reading import naming
-from ppl_models.data.files.tables import ending, read_table
+from ppl_models.data.files.tables import TABLES, columns_called, ending, list_names, read_table
+from ppl_models.data.held import to_numpy
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.datasets import read_matrix
 
@@ -28,46 +28,30 @@ MATRICES = (*TABULAR, ".npz")
 WEIGHTS = "weights"
 
 
-@dataclass
-class Given:
-    """What stands beside the rows: the value, the names of classes, labels or columns, and the kind that was said."""
-
-    value: Any
-    names: list[Any] | None = None
-    kind: str | None = None
-
-
 class BesideRows(SourceOptions):
     """The options of a source, as far as they say what stands beside its rows."""
 
-    def read_given(self, model: Model) -> dict[str, Given]:
-        """Name -> what the files, or the columns of this file, hold that ``beside`` names, (N, P), but for weights; of
-        links between the rows, where these are no matrix, the path of their file, which the model reads."""
-        found: dict[str, Given] = {}
+    def read_beside(self, model: Model) -> dict[str, Any]:
+        """Name -> the columns that ``beside`` names, of this file or another, under the labels of its rows, but for
+        weights; of links between the rows, where these are no matrix, the path of their file, which the model reads."""
+        found: dict[str, Any] = {}
         for name, one in self.beside_rows.items():
             if name == WEIGHTS and name not in model.sites:
                 continue
             if model.dims.get(name, ())[1:] == (f"to_{model.row_axis}",):
-                found[name] = Given(_links(Path(one.text)))
-            elif one.file is not None:
-                found[name] = Given(read_matrix(one.file, dtype=torch.float64).x_with_nan, kind=one.kind)
-            elif name in model.axes and not model.sites[name].dims:  # places on an axis, which keeps them as labels
-                found[name] = Given(columns.select_columns(self._table, one.columns[:1], self.file).iloc[:, 0])
+                found[name] = _links(Path(one.text))
             else:
-                with naming(self.file):
-                    frame = columns.select_columns(self._table, one.columns, self.file)
-                    found[name] = Given(*columns.values(model, name, frame, one.kind), one.kind)
+                with naming(self.file if one.file is None else one.file):
+                    found[name] = columns.values_of(model, name, self.table_beside(one), one.kind)
         return found
 
-    def weights(self, model: Model) -> np.ndarray | None:
+    def weights(self, model: Model) -> pd.Series | None:
         """How often each row counts, (N,), where ``beside`` says it."""
         one = None if WEIGHTS in model.sites else self.beside_rows.get(WEIGHTS)
         if one is None:
             return None
-        if one.file is not None:
-            return read_matrix(one.file, dtype=torch.float64).x.squeeze(1).numpy()
-        with naming(self.file):
-            return columns.weights(columns.select_columns(self._table, one.columns, self.file))
+        with naming(self.file if one.file is None else one.file):
+            return columns.weights(self.table_beside(one))
 
     def refuse_weights(self, command: str) -> None:
         """Raises DataError where ``beside`` says how often rows count."""
@@ -75,10 +59,35 @@ class BesideRows(SourceOptions):
             raise DataError(f"--with weights=... of {command}, where every row counts once", expected="ppl fit MODEL")
 
     def table_beside(self, one: columns.Beside) -> pd.DataFrame:
-        """Return the table that one place beside the rows says: of its file, or of columns of this file."""
-        if one.file is not None:
-            return read_table(one.file)
-        return columns.select_columns(self._table, one.columns, self.file)
+        """Return the table that one place beside the rows says, under the labels of its rows: of columns of this file,
+        or of another, whose rows the column of that name, or a first one of words, labels."""
+        if one.file is None:
+            chosen = columns.select_columns(self._table, one.columns, self.file)
+            chosen = chosen if self.row_label is None else chosen.set_axis(self._table[self.row_label], axis=0)
+            return chosen if self.kept is None else chosen.iloc[self.kept]
+        if ending(one.file) not in TABLES:
+            found = read_matrix(one.file, dtype=torch.float64).dense()
+            return pd.DataFrame(to_numpy(found.x_with_nan), found.coords.get("row"), found.coords.get("feature"))
+        table = read_table(one.file, asked=list_names(self.id))
+        label = self.row_label if self.row_label in table.columns else None
+        first = table.columns[0]
+        is_words = not pd.api.types.is_numeric_dtype(table[first]) and table.shape[1] > 1 and table[first].is_unique
+        label = first if label is None and is_words and self.row_label is not None else label
+        return table if label is None else table.set_index(label)
+
+    #: The places of the rows that are read, where some are left out.
+    kept: Any = None
+
+    @property
+    def row_label(self) -> Any:
+        """The column of the table that names its rows; None where none does."""
+        if ending(self.file) not in TABULAR:
+            return None
+        if self.id is not None:
+            return columns_called(self._table, self.id)[0]
+        others = [*self._columns_beside, *(split_names(self.drop) or []), *(split_names(self.columns) or []), self.text]
+        first = self._table.columns[0]
+        return first if first not in others and are_labels(self._table[first]) else None
 
     @contextlib.contextmanager
     def naming_columns(self) -> Iterator[None]:
@@ -133,6 +142,11 @@ class BesideRows(SourceOptions):
         """Whether the first line of the file names its columns, as its readers take it."""
         given = {"yes": True, "no": False, "auto": "auto"}
         return given[str(self.header)]  # pyright: ignore[reportReturnType]
+
+
+def split_names(text: str | None) -> list[str] | None:
+    """Names between commas."""
+    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _links(file: Path) -> Any:

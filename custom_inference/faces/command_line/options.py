@@ -65,6 +65,7 @@ _MODELS = "models, separated by commas  [default: all that read such data and ne
 _SIZES = "numbers of components: 2-8, or 2,4,8"
 _CRITERIA = "heldout, loo, evidence, bic, separated by commas"
 _NEIGHBOURS = "do not compare the fit with fits of one component fewer and one more, which long fits never are"
+_PATTERN = r"documents: what a word is  [default: two letters or more; (?u)\b\w+\b: one or more]"
 _TEXT = "documents: the column of FILE, a table, that holds their texts"
 
 
@@ -87,6 +88,9 @@ class SourceOptions:
     min_count: Annotated[int, typer.Option(min=1, help="documents: leave out words with fewer tokens in all")] = 1
     max_share: Annotated[float, typer.Option(min=0, max=1, help=_SHARE)] = 1.0
     stop_words: Annotated[str | None, typer.Option(metavar="LIST", help=_STOP)] = None
+    token_pattern: Annotated[str | None, typer.Option(metavar="REGEX", help=_PATTERN)] = None
+    keep_case: Annotated[bool, typer.Option("--keep-case", help="documents: do not make letters small")] = False
+    ngrams: Annotated[int, typer.Option(min=1, metavar="N", help="documents: words and up to N in a row")] = 1
     directed: Annotated[bool | None, typer.Option("--directed/--undirected", help=_DIRECTED)] = None
     beside: Annotated[list[str] | None, typer.Option("--with", metavar="NAME=FILE", help=_BESIDE)] = None
     text: Annotated[str | None, typer.Option(metavar="COLUMN", help=_TEXT)] = None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +20,6 @@ from custom_inference.checks.suggest import suggest as suggest_models
 from custom_inference.core.registry import engines_of
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output, relations
-from custom_inference.faces.command_line.beside import Given
 from custom_inference.faces.command_line.options import (
     ChooseOptions,
     CompareOptions,
@@ -32,9 +31,10 @@ from custom_inference.faces.command_line.source import WORDS, Source, split_name
 from custom_inference.methods import methods_for, methods_of, resolve_method
 from ppl_models import IRM, MODELS, Data, DataError, MethodError, Model, ModelError, RowBlocks, as_matrix
 from ppl_models.core.doors import needs_no_number
-from ppl_models.core.errors import about, unknown_name
+from ppl_models.core.errors import unknown_name
+from ppl_models.core.unsized import UnsizedModel
 from ppl_models.data.held import is_text
-from ppl_models.data.times import slices_of
+from ppl_models.data.names import encode_classes
 
 
 def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Callable[..., Model], Data | RowBlocks]:
@@ -46,8 +46,9 @@ def _read(name: str, source: Source, block_rows: int | None = None) -> tuple[Cal
     if block_rows is not None:
         return kind.for_data, read_blocks(model, source, block_rows)
     data = read_data(model, source)
+    data = replace(data, recipe={**data.recipe, "table": source.table_recipe})
     with source.naming_columns():
-        return _with_given(model, source.read_given(model), data)
+        return _with_beside(model, source, data)
 
 
 def read_blocks(model: Model, source: Source, block_rows: int) -> RowBlocks:
@@ -74,44 +75,36 @@ def _refuse_words(model: Model, source: Source) -> None:
         source.refuse(WORDS, "for a model that reads no documents", "lda or the like")
 
 
-def _with_given(model: Model, read: dict[str, Given], data: Data) -> tuple[Callable[..., Model], Data]:
-    """What makes the model, with the given values that are fields of it and the kinds that were said; the data, with
-    those that are sites."""
-    given = {name: one.value for name, one in read.items()}
+def _with_beside(model: Model, source: Source, data: Data) -> tuple[Callable[..., Model], Data]:
+    """What makes the model, with the values that are fields of it and the kinds that were said; the data, with those
+    that are sites. model: the example of its class."""
+    beside, kind = source.read_beside(model), type(model)
     tensors = [name for name in model.settings() if torch.is_tensor(getattr(model, name))]
-    valid = [*model.other_sites, *tensors]
-    for name, value in given.items():
+    open_sites = [one.name.removeprefix("num_") for one in fields(kind) if one.name.endswith("covariates")]
+    valid = list(dict.fromkeys([*model.other_sites, *tensors, *open_sites]))
+    for name in beside:
         if name not in valid:
-            raise MethodError(unknown_name(f"--with of {type(model).__name__}", name, valid))
-        if not isinstance(value, Path) and len(value) != len(data):
-            raise DataError(f"{len(value)} rows", site=name, axis="row", expected=f"{len(data)}, as the data have")
-    others = {name: given[name] for name in given if name in model.other_sites}
-    coords = dict(data.coords)
-    for name in [one for one in others if one in model.axes]:
-        with about(name):
-            found, coords[name] = slices_of(others[name])
-        others[name] = torch.from_numpy(found)[:, None]
-    for name, one in read.items():
-        inner = model.dims.get(name, ())[1:]
-        if one.names is not None and name in others:
-            coords[inner[0] if inner else "class"] = one.names
-    # One value a row where the site has no axis of its own, or so many columns: responses have as many as were given.
-    others = {n: v[:, 0] if len(model.dims[n]) == 1 and v.shape[1] == 1 else v for n, v in others.items()}
-    fields = {name: given[name] for name in given if name not in others} | _kinds(model, read)
-    return partial(type(model).for_data, **fields), replace(data, coords=coords, others=others) if others else data
+            raise MethodError(unknown_name(f"--with of {kind.__name__}", name, valid))
+    held = {name: beside.pop(name) for name in [*beside] if name in tensors}
+    settings = _kinds(model, source, beside)
+    if beside:
+        number = {} if needs_no_number(kind) else {kind.axes["component"]: 1}
+        data = UnsizedModel(kind, {**number, **settings}, ()).for_data(data, **beside).prepare(data, **beside)
+    return partial(kind.for_data, **held, **settings), data
 
 
-def _kinds(model: Model, found: dict[str, Given]) -> dict[str, Any]:
+def _kinds(model: Model, source: Source, beside: Mapping[str, Any]) -> dict[str, Any]:
     """Settings of the model that say what kind of values its sites hold, as they were said or as words show it."""
     kinds: dict[str, Any] = {}
     with_kinds = [site for site in model.other_sites if is_text(getattr(model, site, None))]
-    for name, one in found.items():
+    for name, one in source.beside_rows.items():
         has_kind = name in with_kinds
         if one.kind is not None and not has_kind:
             expected = f"a kind of {', '.join(with_kinds)}" if with_kinds else "no kind"
             raise DataError(f"--with {name}=...:{one.kind} of {type(model).__name__}", site=name, expected=expected)
-        if has_kind and (one.kind is not None or (one.names is not None and len(one.names) > 2)):
-            kinds[name] = one.kind or "categorical"
+        if has_kind:
+            names = None if beside[name].ndim > 1 else encode_classes(beside[name], None)[1]
+            kinds |= {} if one.kind is None and len(names or ()) < 3 else {name: one.kind or "categorical"}
     return kinds
 
 

@@ -35,15 +35,10 @@ _DRAWS = 200
 _LEVEL = 0.9
 
 
-def load(path: Path) -> Fit:
-    """Read a saved fit, from its file or from the folder that ``ppl fit`` wrote."""
-    return Fit.load(path / "fit.safetensors" if path.is_dir() else path)
-
-
 def show(options: ShowOptions) -> None:
     """Print what ``ppl fit`` printed of a fit."""
     output.require_file(options.json)
-    fit = load(options.fit)
+    fit = Fit.load(options.fit)
     if fit.model.data_kind == "relations":
         summary = relations.print_clusters(fit, top=options.top)
     else:
@@ -55,7 +50,7 @@ def show(options: ShowOptions) -> None:
 def transform(options: NewRowsOptions) -> None:
     """Write the posterior means of the locals of new rows, under the names of the components."""
     _require_place(options.out)
-    fit = load(options.fit)
+    fit = Fit.load(options.fit)
     if fit.model.data_kind == "relations":
         raise MethodError("ppl transform of IRM, whose clusters are of the entities of the fit; expected ppl show")
     if options.block_rows is None:
@@ -71,7 +66,7 @@ def transform(options: NewRowsOptions) -> None:
 def predict(options: PredictOptions) -> None:
     """Write what the model predicts of new rows, or of pairs."""
     _require_place(options.out)
-    fit = load(options.fit)
+    fit = Fit.load(options.fit)
     of_pairs = fit.model.is_graph or fit.model.data_kind in ("ratings", "relations")
     for told, given in (("--fill", options.fill), ("--new", options.new)):
         if given and (of_pairs if told == "--fill" else fit.model.data_kind != "ratings"):

@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 from custom_inference.checks.kinds import answers_in, kind_of_columns, kind_of_file, read_weights_if_any
+from custom_inference.core.fit import Fit
 from custom_inference.faces.command_line import columns
-from custom_inference.faces.command_line.beside import MATRICES, TABULAR, BesideRows
+from custom_inference.faces.command_line.beside import MATRICES, TABULAR, BesideRows, split_names
 from ppl_models import (
     Data,
     DataError,
     GraphData,
     Ratings,
     RowBlocks,
-    answers,
     as_matrix,
     documents,
     graph,
@@ -26,18 +26,23 @@ from ppl_models import (
     row_blocks,
     sequences,
 )
+from ppl_models.core.doors import read_answer_table
+from ppl_models.core.errors import list_some, warn_of_data
 from ppl_models.data import sparse
-from ppl_models.data.answers import has_words
-from ppl_models.data.files.tables import TABLES, columns_called, ending, matrix_of
+from ppl_models.data.answers import ANSWERS
+from ppl_models.data.files.tables import TABLES, columns_called, ending, read_table
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.datasets import read_matrix
 
 #: Options of documents alone; those that need to see all rows; those of matrices alone.
-WORDS = ("vocabulary", "min_count", "max_share", "stop_words", "text")
+WORDS = ("vocabulary", "min_count", "max_share", "stop_words", "text", "token_pattern", "keep_case", "ngrams")
 _WHOLE = (*WORDS[1:], "transpose", "drop_empty_rows", "labels", "directed", "beside")
 _TABLE = ("columns", "id", "drop", "header")
 _MATRIX = ("id", "drop", "matrix", "labels", "mask_value", "transpose")
 _CHANGED = ("mask_value", "threshold")
+#: Options that name columns; those by which a fit's new rows are read as its own were, unless they are given anew.
+_COLUMNS = ("id", "drop", "text")
+_AS_BEFORE = (*_COLUMNS, *_CHANGED)
 #: Options that are not called as their fields are.
 _SPELLED = {"directed": "--directed or --undirected", "beside": "--with"}
 
@@ -57,25 +62,48 @@ class Source(BesideRows):
         if as_documents:
             names: Any = self.stop_words
             limits: dict[str, Any] = {"min_count": self.min_count, "max_share": self.max_share, "stop_words": names}
-            data = documents(data, vocabulary=self.vocabulary, dtype=torch.float64, **limits)
-        return _without_empty(data) if self.drop_empty_rows else data
+            counted = documents(data, vocabulary=self.vocabulary, dtype=torch.float64, **limits)
+            data = replace(counted, recipe=data.recipe)
+        return self._without_empty(data) if self.drop_empty_rows else data
 
     def read_answers(self) -> Data:
-        """Rows of answers: as :meth:`read`, but of a table whose answers are words, or numbers none of which is 0, as
-        :func:`ppl_models.answers` reads them, with their labels."""
-        frame = self.answers_table()
-        if frame is None:
+        """Rows of answers: as :meth:`read`, but of a table, whose answers are numbered by what occurs."""
+        frame = self.table_of_rows()
+        if frame is None or self.threshold is not None:
             return self.read()
-        words = has_words(frame)
-        return answers(frame, dtype=torch.float64) if words or not bool((frame == 0).any(axis=None)) else self.read()
+        data = read_answer_table(answers_in(frame) if self.columns is None and self.id is None else frame)
+        return self._without_empty(data.dense()) if self.drop_empty_rows else data
 
-    def answers_table(self) -> pd.DataFrame | None:
-        """The columns of answers as they stand in a table; None where the file is none, or its entries are changed."""
-        plain = (self.matrix, self.labels, self.mask_value, self.threshold, self.text) == (None,) * 5
-        if self.file.suffix.lower() not in TABULAR or not plain or self.transpose or self.drop_empty_rows:
+    def table_of_rows(self, known: Sequence[Any] | None = None) -> pd.DataFrame | None:
+        """The columns of the rows as they stand in a table, under the names of the rows, without entries that are to be
+        missing; None where the file is no table.
+
+        known: columns of a fit: others are left out, and a DataWarning says so.
+        """
+        if ending(self.file) not in TABULAR or self.transpose:
             return None
-        frame = self._table.drop(columns=columns_called(self._table, self._columns_beside))
-        return answers_in(frame, split_names(self.columns), id=self.id, drop=split_names(self.drop))
+        self.refuse(("matrix", "labels"), "for a table", "NPZ files")
+        beside = columns_called(self._table, self._columns_beside)
+        dropped = [*beside, *columns_called(self._table, split_names(self.drop) or [])]
+        chosen = split_names(self.columns)
+        if known is not None and chosen is None:
+            chosen = self._columns_known(known, [*dropped, self.row_label])
+        frame = self._table if self.row_label is None else self._table.set_index(self.row_label)
+        names = columns_called(frame, chosen) if chosen is not None else frame.columns
+        frame = frame.loc[:, [name for name in names if name not in dropped]]
+        return frame if self.mask_value is None else frame.mask(frame == self.mask_value)
+
+    def _columns_known(self, known: Sequence[Any], dropped: Sequence[Any]) -> list[Any] | None:
+        """The columns of the table that a fit knows; None where it knows none by their names."""
+        names = {str(name) for name in known}
+        chosen = [name for name in self._table.columns if str(name) in names]
+        others = [name for name in self._table.columns if str(name) not in names and name not in dropped]
+        if not chosen:
+            return None
+        if others:
+            told = f"{len(others)} column{'s' if len(others) > 1 else ''} that the fit does not know"
+            warn_of_data(f"{self.file}: {told} {'are' if len(others) > 1 else 'is'} left out: {list_some(others)}")
+        return chosen
 
     def blocks(self, block_rows: int) -> RowBlocks:
         """The file, or the folder of files, read in blocks of so many rows; entries are changed as they are read.
@@ -144,8 +172,14 @@ class Source(BesideRows):
         listed = ending(self.file) in TABLES and not self.transpose
         if not listed:
             return ratings(self.read())
-        self.refuse((*_MATRIX, "drop_empty_rows", "directed"), "for a list of ratings", "a file of them as it is")
-        data = ratings(self.file, columns=split_names(self.columns), header=self.header_given, dtype=torch.float64)
+        refused = (*(name for name in _MATRIX if name not in ("drop", "mask_value")), "drop_empty_rows", "directed")
+        self.refuse(refused, "for a list of ratings", "a file of them as it is")
+        names, source = split_names(self.columns), self.file
+        if self.drop is not None:
+            listed = read_table(self.file, self.header_given, lists=(2, 3, 4), asked=None)
+            source = listed.drop(columns=columns_called(listed, split_names(self.drop)))
+        header = self.header_given if self.drop is None else "auto"
+        data = ratings(source, columns=names, header=header, dtype=torch.float64)
         if self.mask_value is not None:
             data = data.chosen(data.value != self.mask_value)
         if self.threshold is None:
@@ -167,20 +201,6 @@ class Source(BesideRows):
         self.refuse({one.name for one in fields(self)} - read, "for relations", "--header, --drop")
         return relations(self.file, header=self.header_given, drop=split_names(self.drop), dtype=torch.float64)
 
-    def _from_table(self) -> Data | None:
-        """The rows without the columns that stand beside them; None where no columns were named."""
-        beside = self._columns_beside
-        if self.text is None and not beside:
-            return None
-        self.refuse(("matrix", "labels"), "for a table", "NPZ files")
-        if self.text is not None:
-            texts = columns.select_columns(self._table, [self.text], self.file)[self.text]
-            return documents(texts.fillna("").astype(str).tolist(), vocabulary=self.vocabulary, dtype=torch.float64)
-        columns.select_columns(self._table, beside, self.file)
-        dropped = [*beside, *columns_called(self._table, split_names(self.drop) or [])]
-        chosen = matrix_of(self._table, split_names(self.columns), id=self.id, drop=dropped)
-        return as_matrix(chosen, dtype=torch.float64)
-
     def refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
         """Raises DataError where one of these options was given."""
         for option in fields(self):
@@ -195,18 +215,23 @@ class Source(BesideRows):
             data = data.dense()
             observed = data.x != self.mask_value
             observed = observed if data.mask is None else observed & data.mask
-            data = Data(x=data.x.masked_fill(~observed, 0), mask=observed, coords=data.coords)
+            data = replace(data, x=data.x.masked_fill(~observed, 0), mask=observed)
         return data if self.threshold is None else _above(data, self.threshold)
 
     def _raw(self, as_documents: bool) -> Data:
-        rows = self._from_table()
-        if rows is not None:
-            return rows
+        cut: dict[str, Any] = {"vocabulary": self.vocabulary, "dtype": torch.float64}
+        if self.text is not None:
+            texts = columns.select_columns(self._table, [self.text], self.file)[self.text]
+            texts = texts if self.row_label is None else texts.set_axis(self._table[self.row_label], axis=0)
+            return documents(texts.fillna("").astype(str), **cut, **self.cut)
+        frame = self.table_of_rows() if self.beside or self.id else None
+        if frame is not None:
+            return as_matrix(frame, dtype=torch.float64)
         if as_documents and ending(self.file) not in MATRICES:
             if (self.matrix, self.labels) != (None, None):
                 raise DataError(f"{self.file} has no arrays", expected="--matrix, --labels with NPZ files")
             self.refuse(_TABLE, f"for {self.file}, which is no table", f"a file of {' or '.join(MATRICES)}")
-            return documents(self.file, vocabulary=self.vocabulary, dtype=torch.float64)
+            return documents(self.file, **cut, **self.cut)
         names: dict[str, Any] = {"matrix": self.matrix, "rows": self.labels}
         if ending(self.file) == ".npz":
             self.refuse(("id", "drop", "header"), "for NPZ files", "a table")
@@ -216,23 +241,64 @@ class Source(BesideRows):
             names["header"] = self.header_given
         return read_matrix(self.file, **names, dtype=torch.float64, keep_sparse=True)
 
+    @property
+    def table_recipe(self) -> dict[str, Any]:
+        """How a file was read, as far as others are read so too: the options that were given."""
+        given = {name: getattr(self, name) for name in (*_AS_BEFORE, "beside")}
+        return {name: value for name, value in given.items() if value is not None}
 
-def split_names(text: str | None) -> list[str] | None:
-    """Names between commas."""
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]
+    def as_before(self, fit: Fit) -> Source:
+        """Return the source with the options that the data of a fit were read by where these are not given anew: what
+        was dropped, masked or cut there; and, of the columns that were beside its rows, those that new rows need.
+
+        Columns that this file does not have are left out.
+        """
+        told = fit.data.recipe.get("table", {})
+        told = {name: told[name] for name in _AS_BEFORE if name in told and getattr(self, name) is None}
+        if ending(self.file) in TABULAR:
+            names = set(map(str, read_table(self.file, self.header_given, asked=None).columns))
+            for name in [one for one in _COLUMNS if one in told]:
+                known = [one for one in split_names(told.pop(name)) or () if one in names]
+                told |= {name: ",".join(known)} if known else {}
+            kept = [pair for pair in fit.data.recipe.get("table", {}).get("beside", ()) if self.beside is None]
+            kept = [(pair, *_parts(pair)) for pair in kept]
+            given = [pair for pair, site, where in kept if set(where) <= names and site in fit.model.sites_of("given")]
+            others = [one for _, _, where in kept for one in where if one in names]
+            told |= {"beside": given} if given else {}
+            used = {one for pair in given for one in _parts(pair)[1]}
+            more = [one for one in others if one not in used]
+            told |= {"drop": ",".join([*(split_names(told.get("drop", self.drop)) or []), *more])} if more else {}
+        else:
+            told = {name: value for name, value in told.items() if name not in _COLUMNS}
+        return replace(self, **told)
+
+    @property
+    def cut(self) -> dict[str, Any]:
+        """How texts are cut, as settings of scikit-learn's ``CountVectorizer``."""
+        found: dict[str, Any] = {} if self.token_pattern is None else {"token_pattern": self.token_pattern}
+        found |= {"lowercase": False} if self.keep_case else {}
+        return found if self.ngrams == 1 else {**found, "ngram_range": (1, self.ngrams)}
+
+    def _without_empty(self, data: Data) -> Data:
+        """The rows with an entry other than 0; those that are left are known by their labels, or their places."""
+        observed = data.observed_x
+        # Of the absolute values: entries of both signs could add up to nothing.
+        sizes = sparse.row_sums(sparse.map_values(observed, torch.abs)) if ANSWERS not in data.coords else (
+            data.observed.sum(1)
+        )  # fmt: skip
+        kept = (sizes != 0).nonzero().flatten()
+        if not len(kept):
+            raise DataError("no row has an entry other than 0", axis="row", expected="at least one")
+        if len(kept) < len(data) and "row" not in data.coords:
+            data = replace(data, coords={**data.coords, "row": list(range(len(data)))})
+        self.__dict__["kept"] = kept.tolist()
+        return data.rows(kept)
 
 
-def _without_empty(data: Data) -> Data:
-    observed = data.observed_x
-    # Of the absolute values: entries of both signs could add up to nothing.
-    sizes = sparse.row_sums(sparse.map_values(observed, torch.abs))
-    kept = (sizes != 0).nonzero().flatten()
-    if not len(kept):
-        raise DataError("no row has an entry other than 0", axis="row", expected="at least one")
-    if len(kept) < len(data) and "row" not in data.coords:
-        # Without labels of its own, a row that is left is known by its place in the file.
-        data = replace(data, coords={**data.coords, "row": list(range(len(data)))})
-    return data.rows(kept)
+def _parts(pair: str) -> tuple[str, list[str]]:
+    """The site and the columns of an option ``--with SITE=COLUMN,COLUMN:kind``."""
+    site, _, where = pair.partition("=")
+    return site, where.partition(":")[0].split(",")
 
 
 def _above(data: Data, threshold: float) -> Data:
