@@ -26,6 +26,7 @@ from ppl_models.core.errors import about, own_cause
 from ppl_models.core.model import require_model
 from ppl_models.core.unsized import with_sizes
 from ppl_models.data.covariates import beside
+from ppl_models.data.held import has_text
 from ppl_models.data.row_blocks import RowBlocks
 
 
@@ -78,10 +79,13 @@ def weights_of_rows(weights: Any, data: Data) -> Tensor:
     rows do not have, and rows without a weight.
     """
     expected = f"{len(data)} finite numbers of at least 0, one for each row"
-    if weights is None or isinstance(weights, str):
-        raise DataError(f"weights = {weights!r}", axis="row", expected=expected)
-    with about("weights"):
-        found = beside(weights, data, dtype=torch.float64)
+    try:
+        with about("weights"):
+            found = beside(weights, data, dtype=torch.float64)
+    except (TypeError, ValueError) as error:
+        if has_text(weights):
+            raise DataError("weights of no numbers", axis="row", expected=expected) from error
+        raise
     if found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]
     if found.shape != (len(data),):

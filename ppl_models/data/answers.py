@@ -10,7 +10,9 @@ import numpy as np
 import torch
 
 from ppl_models.core.errors import DataError
+from ppl_models.data import sparse
 from ppl_models.data.adapt import adapt
+from ppl_models.data.containers import unpack
 from ppl_models.data.covariates import read_before
 from ppl_models.data.held import (
     MatrixLike,
@@ -81,12 +83,19 @@ def number_answers(data: Source, categories: tuple[int, ...] | None = None) -> t
     categories: C_j of each column, where it is known: then 0 to C_j - 1 are numbers of categories; where all columns
         count from 1, 1 to C_j are their labels.
     """
-    if is_path(data):
+    if is_path(data) or sparse.is_matrix(data):
         return data, None
-    frame = _frame(data)
+    if has_words(data):
+        frame = _frame(data)
+    else:
+        values, coords = unpack(data)
+        if values.ndim != 2:
+            return data, None
+        frame = pd.DataFrame(to_numpy(values), coords.get("row"), coords.get("feature"))
     numeric = [pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes]
     columns = [column.dropna() for j, (_, column) in enumerate(frame.items()) if numeric[j]]
-    if not all(bool((np.asarray(column, dtype=np.float64) % 1 == 0).all()) for column in columns):
+    values = [column.to_numpy(np.float64) for column in columns]
+    if not all(bool((np.isfinite(one) & (one == np.round(one))).all()) for one in values):
         return data, None
     known: list[Any] = [None] * frame.shape[1]
     if categories is not None and len(categories) == len(known):

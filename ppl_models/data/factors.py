@@ -124,11 +124,16 @@ def _encode(name: str, column: pd.Series, levels: Sequence[Any] | None) -> tuple
         names = [f"{name}{OF_LEVEL}{level}" for level in levels[1:]]
         return (place[:, None] == np.arange(1, len(levels))).astype(np.float64), names
     try:
-        return column.to_numpy(np.float64, na_value=np.nan)[:, None], [name]
+        values = column.to_numpy(np.float64, na_value=np.nan)
     except (ValueError, TypeError):
         first = next(one for one in column.dropna() if is_string(one))
         found = f"column {name!r} has words (the first: {first!r}) where the fit has numbers"
         raise DataError(found, expected="finite numbers") from None
+    wrong = np.flatnonzero(~np.isfinite(values))
+    if len(wrong):
+        told = f"{len(wrong)} cells of column {name!r} are empty or not finite (the first: of row {wrong[0]})"
+        raise DataError(told, expected="finite numbers; fill in missing covariates first")
+    return values[:, None], [name]
 
 
 def _places(name: str, column: pd.Series, levels: Sequence[Any]) -> np.ndarray:

@@ -62,17 +62,17 @@ def test_priors_are_those_that_were_asked_for():
 
 def test_names_beside_the_rows_say_how_many_there_are():
     tags = [["old"], ["old", "horses"], ["new"], []] * 3
-    assert with_sizes(LabeledLDA(num_topics=4), TEXTS, {"labels": tags}).num_labels == 3
+    assert with_sizes(LabeledLDA(num_topics=4), TEXTS, {"labels": tags})[0].num_labels == 3
     stars = SupervisedLDA(num_topics=2, response="categorical")
-    assert with_sizes(stars, TEXTS, {"response": [0, 1, 2, 2] * 3}).num_classes == 3
+    assert with_sizes(stars, TEXTS, {"response": [0, 1, 2, 2] * 3})[0].num_classes == 3
     weather = ["dry", "wet", "snow", None] * 3
-    assert with_sizes(stars, TEXTS, {"response": weather}).num_classes == 3
+    assert with_sizes(stars, TEXTS, {"response": weather})[0].num_classes == 3
     known = pd.Series(pd.Categorical(weather, categories=["dry", "hail", "snow", "wet"]))  # one never occurs
-    assert with_sizes(stars, TEXTS, {"response": known}).num_classes == 4
+    assert with_sizes(stars, TEXTS, {"response": known})[0].num_classes == 4
     marks = pd.DataFrame({"first": np.arange(12.0), "second": np.ones(12)})
-    assert with_sizes(SupervisedLDA(num_topics=2, response="real"), TEXTS, {"response": marks}).num_responses == 2
+    assert with_sizes(SupervisedLDA(num_topics=2, response="real"), TEXTS, {"response": marks})[0].num_responses == 2
     words = pd.DataFrame({"by": ["bus", "car", "tram"] * 2, "yes": ["y", "n", "n"] * 2})
-    assert with_sizes(MixtureOfCategoricals(num_components=2), words, {}).num_categories == (3, 2)
+    assert with_sizes(MixtureOfCategoricals(num_components=2), words, {})[0].num_categories == (3, 2)
 
 
 @pytest.mark.quick

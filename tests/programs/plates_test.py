@@ -163,8 +163,8 @@ class Kinds(RowModel):
                 column = torch.arange(self.num_features)
                 column = column if self.rows_dim == -2 else column[:, None]
                 law = dist.Bernoulli(right[kind, column])
-                law = law if mask is None else law.mask(self.read(mask[index]))
-                return pyro.sample("x", law, obs=None if x is None else self.read(x[index]))
+                law = law if mask is None else law.mask(self.as_data(mask[index]))
+                return pyro.sample("x", law, obs=None if x is None else self.as_data(x[index]))
 
 
 def kinds_objective(fit, x):

@@ -33,7 +33,7 @@ def read_rows(fit: Fit, options: SourceOptions) -> tuple[Data | pd.DataFrame, di
     if model.is_graph and options.directed is None:
         source = replace(source, directed=cast(GraphData, fit.data).directed)
     elif not model.is_graph and model.data_kind not in ("ratings", "sequences") and source.text is None:
-        rows = source.table_of_rows(fit.data.coords.get("feature", ()))
+        rows = source.table_of_rows(fit.data.coords.get("feature", ()), words=model.data_kind == "documents")
     given = source.read_beside(model)
     valid = [*model.sites_of("given"), getattr(model, "scaled_site", "")]
     for site in given:

@@ -74,11 +74,12 @@ class Source(BesideRows):
         data = read_answer_table(answers_in(frame) if self.columns is None and self.id is None else frame)
         return self._without_empty(data.dense()) if self.drop_empty_rows else data
 
-    def table_of_rows(self, known: Sequence[Any] | None = None) -> pd.DataFrame | None:
+    def table_of_rows(self, known: Sequence[Any] | None = None, *, words: bool = False) -> pd.DataFrame | None:
         """The columns of the rows as they stand in a table, under the names of the rows, without entries that are to be
         missing; None where the file is no table.
 
-        known: columns of a fit: others are left out, and a DataWarning says so.
+        known: columns of a fit: others are left out, and a DataWarning says so. words: they are words, some of which may
+            be missing.
         """
         if ending(self.file) not in TABULAR or self.transpose:
             return None
@@ -87,18 +88,18 @@ class Source(BesideRows):
         dropped = [*beside, *columns_called(self._table, split_names(self.drop) or [])]
         chosen = split_names(self.columns)
         if known is not None and chosen is None:
-            chosen = self._columns_known(known, [*dropped, self.row_label])
+            chosen = self._columns_known(known, [*dropped, self.row_label], words=words)
         frame = self._table if self.row_label is None else self._table.set_index(self.row_label)
         names = columns_called(frame, chosen) if chosen is not None else frame.columns
         frame = frame.loc[:, [name for name in names if name not in dropped]]
         return frame if self.mask_value is None else frame.mask(frame == self.mask_value)
 
-    def _columns_known(self, known: Sequence[Any], dropped: Sequence[Any]) -> list[Any] | None:
-        """The columns of the table that a fit knows; None where it knows none by their names."""
+    def _columns_known(self, known: Sequence[Any], dropped: Sequence[Any], *, words: bool) -> list[Any] | None:
+        """The columns of the table that a fit knows; None where some of them, or for documents all, are missing."""
         names = {str(name) for name in known}
         chosen = [name for name in self._table.columns if str(name) in names]
         others = [name for name in self._table.columns if str(name) not in names and name not in dropped]
-        if not chosen:
+        if not chosen or (len(chosen) < len(names) and not words):
             return None
         if others:
             told = f"{len(others)} column{'s' if len(others) > 1 else ''} that the fit does not know"

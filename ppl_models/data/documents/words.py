@@ -36,6 +36,8 @@ from ppl_models.data.matrix import Data
 
 #: How many unknown words a warning names.
 _NAMED = 5
+#: Letters that stand alone in many languages, as articles do, or behind an apostrophe.
+_ARTICLES = frozenset("aeiouyst")
 #: What a word is, texts that are looked at, and the share of words of one character from which on they are missed.
 _WORD, _LOOKED_AT, _SHORT = re.compile(r"(?u)\b\w+\b"), 1000, 0.1
 
@@ -253,7 +255,7 @@ def _warn_of_short_words(texts: Sequence[str], settings: Mapping[str, Any]) -> N
     if set(settings) & {"token_pattern", "tokenizer", "analyzer"}:
         return
     words = [word for text in texts[:_LOOKED_AT] for word in _WORD.findall(text)]
-    short = [word for word in words if len(word) == 1]
+    short = [word for word in words if len(word) == 1 and word.lower() not in _ARTICLES]
     if len(short) > _SHORT * len(words):
         often = ", ".join(repr(word) for word, _ in collections.Counter(short).most_common(_NAMED))
         warn_of_data(

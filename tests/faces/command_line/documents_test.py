@@ -165,13 +165,14 @@ def test_a_table_holds_texts_and_what_stands_beside_them(tmp_path):
         assert refused.exit_code == 1 and f"unknown column '{problem}'" in refused.output
 
 
-def test_words_in_columns_are_categories(tmp_path):
-    """Numbered for a response, indicators of each for labels, of each but the first for covariates."""
+def test_words_in_columns_are_as_the_model_reads_them():
+    """One column alone as such; labels of a cell as a list; of several responses words by their numbers."""
     model = ALL_MODELS["supervised_lda"].example().model
-    frame = pd.DataFrame({"party": ["left", "right", None, "left"], "age": [30, 40, 50, np.nan]})
-    found, names = columns.values(model, "response", frame[["party"]])
-    assert names == ["left", "right"]
-    numbered = found.flatten().tolist()
-    assert numbered[:2] == [0.0, 1.0] and numbered[3] == 0.0 and np.isnan(numbered[2])
-    covariates = columns.values(model, "covariates", frame)[0].numpy()
-    np.testing.assert_array_equal(covariates, [[0, 30], [1, 40], [np.nan, 50], [0, np.nan]])
+    frame = pd.DataFrame({"party": ["left", "right", None, "left"], "stars": [1, 2, 5, 2]})
+    assert columns.values_of(model, "response", frame[["party"]]).equals(frame["party"])
+    several = columns.values_of(model, "response", frame).to_numpy(float)
+    np.testing.assert_array_equal(several, [[0, 1], [1, 2], [np.nan, 5], [0, 2]])
+    classes = columns.values_of(model, "response", frame[["stars"]], "categorical")
+    assert list(classes.cat.categories) == [1, 2, 5]
+    labelled = ALL_MODELS["labeled_lda"].example().model
+    assert list(columns.values_of(labelled, "labels", pd.DataFrame({"tags": ["a|b", None]}))) == [["a", "b"], []]

@@ -194,7 +194,7 @@ def test_features_of_nodes_and_what_no_model_takes(tmp_path, no_figures):
     run("fit", "covariate_sbm", tmp_path / "graph.npz", "-k", 2, *settings)
     found = Fit.load(tmp_path / "out" / "fit.safetensors").model.settings()["covariates"]
     assert np.allclose(found, features)
-    for model, text in (("sbm", "unknown --with of SBM 'covariates'"), ("covariate_sbm", "10 rows")):
+    for model, text in (("sbm", "unknown --with of SBM 'covariates'"), ("covariate_sbm", "covariates of 10 nodes")):
         pd.DataFrame(features[:10]).to_csv(tmp_path / "features.csv", index=False)
         result = CliRunner().invoke(app, [str(a) for a in ("fit", model, tmp_path / "graph.npz", "-k", 2, *settings)])
         assert result.exit_code == 1 and text in result.output

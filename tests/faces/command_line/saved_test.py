@@ -210,7 +210,7 @@ def test_covariates_go_by_names_and_words_of_the_fit(tmp_path):
     for party in ("middle", "zzz"):
         other = write(one.assign(party=party), tmp_path / "other.csv", index=False)
         text = refusal("transform", tmp_path / "out", other, *beside)
-        assert f"words of column 'party' that the fit does not have: {party}" in text and "left, right" in text
+        assert f"column 'party' has 1 levels that the fit does not have ('{party}')" in text and "left, right" in text
 
 
 def test_links_and_ratings_of_pairs(tmp_path):
@@ -285,9 +285,10 @@ def test_only_warnings_of_the_suite_reach_a_person(noca, new, monkeypatch):
             warnings.warn("of a library", kind, stacklevel=1)
         logging.getLogger("library").warning("of a library")
         warnings.warn("of ours", DataWarning, stacklevel=1)
-        return Fit.load(path / "fit.safetensors")
+        return load(path)
 
-    monkeypatch.setattr(saved, "load", warn)
+    load = Fit.load
+    monkeypatch.setattr(saved.Fit, "load", warn)
     result = ppl("transform", folder, write(new, folder / "new.csv"))
     assert result.exit_code == 0 and result.stderr == "warning: of ours\n"
     assert logging.root.manager.disable == 0
