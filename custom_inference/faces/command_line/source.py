@@ -78,8 +78,8 @@ class Source(BesideRows):
         """The columns of the rows as they stand in a table, under the names of the rows, without entries that are to be
         missing; None where the file is no table.
 
-        known: columns of a fit: others are left out, and a DataWarning says so. words: they are words, some of which may
-            be missing.
+        known: columns of a fit: others are left out, and a DataWarning says so. words: they are words, some of which
+            may be missing.
         """
         if ending(self.file) not in TABULAR or self.transpose:
             return None
