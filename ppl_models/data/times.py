@@ -68,7 +68,7 @@ def slices_of(time: Times, known: Sequence[Any] | None = None) -> tuple[np.ndarr
 
 def _places(values: Sequence[Any], known: Sequence[Any]) -> list[int | None]:
     """Find times among those of a fit, by their labels, or as the same times that are written otherwise."""
-    place = {str(label): t for t, label in enumerate(known)} | {label: t for t, label in enumerate(known)}
+    place = {label: t for t, label in enumerate(known)}
     found = [place.get(value, place.get(str(value))) for value in values]
     if None in found and all(map(is_string, [*known, *values])):
         keys = order_keys([*known, *values])

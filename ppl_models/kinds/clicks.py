@@ -17,6 +17,7 @@ from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import is_matrix
+from ppl_models.data.ratings.frames import is_sparse
 from ppl_models.data.ratings.model import of_same_items, read_ratings
 from ppl_models.kinds.ratings import RatingModel
 
@@ -82,7 +83,7 @@ class Clicks(ItemsWithFeatures):
                 found = bad if bool(wrong.any()) else f"{data.num_items} items"
                 raise DataError(found, site="x", axis="item", expected=f"0 and 1, of {self.num_items} items")
         else:
-            if sparse.is_matrix(data):
+            if sparse.is_matrix(data) or is_sparse(data):
                 found = "a sparse matrix, which does not say whether what is not stored is a no or is unknown"
                 raise DataError(found, site="x", expected="ratings(x) for unknown, x.toarray() for no")
             checked = as_values_of(self.likelihood, alone(data), num_features=self.num_items, site="x", **reading)
