@@ -66,7 +66,7 @@ def number_labels(
         out = np.ones(len(given), bool) if given.dtype.kind not in "iu" else (given < 0) | (given >= size)
         if out.any():
             found = f"{int(out.sum())} ratings of {axis}s out of range (the first: {plain(given[out])[0]!r})"
-            raise DataError(found, axis=axis, expected=f"whole numbers from 0 to {size - 1}")
+            raise DataError(found, axis=axis, expected=f"0 to {size - 1}, whole numbers; {axis}s=[...] gives labels")
         return given.astype(np.int64), int(size), None
     if given.dtype.kind in "iu" or (given.dtype.kind == "O" and all(map(is_whole, given.tolist()))):
         names, place = np.unique(given, return_inverse=True)

@@ -251,17 +251,19 @@ def _matrix(
     rated = as_tensor(value, dtype)
     _require_finite(rated)
     for axis, key, place, (size, labels) in zip(("user", "item"), ("row", "feature"), (0, 1), how, strict=True):
-        size = len(labels) if labels is not None else size
+        size = len(labels) if labels is not None and key not in coords else size
         if size is not None and size != shape[place]:
             raise DataError(f"a matrix of shape {tuple(shape)}", axis=axis, expected=f"{size} {axis}s")
         plausible_size(shape[place], len(rated), axis)
-        if labels is not None:
-            names = labels_of(labels)
-            coords = {**coords, **({key: names} if names is not None else {})}
-    users, items = np.asarray(user, np.int64), np.asarray(item, np.int64)
-    return ratings_of(
-        users, items, rated, num_users=shape[0], num_items=shape[1], coords=dict(coords), duplicates=duplicates
-    )
+    found = ratings_of(
+        user.astype(np.int64), item.astype(np.int64), rated, num_users=shape[0], num_items=shape[1],
+        coords=dict(coords), duplicates=duplicates,
+    )  # fmt: skip
+    for key, (_, labels) in zip(("row", "feature"), how, strict=True):
+        if labels is not None and key not in coords:
+            found = found.with_labels(key, labels_of(labels))
+    users, items = (labels if key in coords else None for key, (_, labels) in zip(("row", "feature"), how, strict=True))
+    return relabel(found, users=users, items=items)
 
 
 def _entries_of(matrix: MatrixLike) -> tuple[np.ndarray, np.ndarray, np.ndarray | Tensor]:

@@ -55,14 +55,19 @@ def with_columns(source: Any) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
+def find_columns(frame: pd.DataFrame) -> dict[str, Any]:
+    """Column by what it is called; None where there is none."""
+    called = {plain_name(column): column for column in reversed(frame.columns)}
+    return {kind: next((called[one] for one in names if one in called), None) for kind, names in NAMES.items()}
+
+
 def columns_by_name(frame: pd.DataFrame) -> dict[str, Any] | None:
     """Column by what it is; None for a frame with items for columns. In a list of three or four columns those without
     known names are user, item, rating, time, in this order.
 
     Raises DataError where the columns may be either.
     """
-    called = {plain_name(column): column for column in reversed(frame.columns)}
-    found = {kind: next((called[one] for one in names if one in called), None) for kind, names in NAMES.items()}
+    found = find_columns(frame)
     if found["user"] is not None and found["item"] is not None:
         return found
     named = [kind for kind in ("user", "item", "value") if found[kind] is not None]
