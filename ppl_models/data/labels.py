@@ -86,12 +86,16 @@ def _whole(given: np.ndarray, axis: str) -> np.ndarray:
     if missing.any():
         found = f"the {axis} of rating {int(np.flatnonzero(missing)[0])} is missing"
         raise DataError(found, axis=axis, expected="a label of every user and item")
-    if given.dtype.kind == "f" and bool((given == given.round()).all()):
-        if len(given) and np.abs(given).max() >= 2.0**53:
-            found = f"{axis}s that are numbers of floating point, which round ids such as {given.max():.0f}"
-            raise DataError(found, axis=axis, expected="whole numbers or texts, as read_csv(dtype=str) gives them")
-        return given.astype(np.int64)
-    return given
+    without_fractions = given.dtype.kind == "f" and bool((given == given.round()).all())
+    return whole_labels(given, axis) if without_fractions else given
+
+
+def whole_labels(given: np.ndarray, axis: str) -> np.ndarray:
+    """Labels (M,) in floating point, all whole, as whole numbers. Raises DataError where they have been rounded."""
+    if len(given) and np.abs(given).max() >= 2.0**53:
+        found = f"{axis}s that are numbers of floating point, which round ids such as {given.max():.0f}"
+        raise DataError(found, axis=axis, expected="whole numbers or texts, as read_csv(dtype=str) gives them")
+    return given.astype(np.int64)
 
 
 def order_of(own: Sequence[Any], labels: Sequence[Any], axis: str, what: str) -> np.ndarray:

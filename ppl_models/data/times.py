@@ -26,8 +26,8 @@ _FEW = 50
 def slices_of(time: Times, known: Sequence[Any] | None = None) -> tuple[np.ndarray, list[Any]]:
     """The slice of every row as a whole number, (N,) float64, and the labels of the slices, in their order.
 
-    Slices are the times that occur: numbers by size, also where they are texts, dates, months, weekdays, quarters in
-    time, in whatever way they are written; other words by letters, with a DataWarning. Of a pandas Categorical they are
+    Slices are the times that occur: numbers by size, also where they are texts, dates, months and weekdays in time, in
+    whatever way they are written; other words by letters, with a DataWarning. Of a pandas Categorical they are
     its categories in their order, the empty ones too. Dates and intervals are labelled by their text, texts by
     themselves.
 

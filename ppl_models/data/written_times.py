@@ -1,4 +1,4 @@
-"""Times that are written as texts, and the order that they have: numbers, dates, months, weekdays, quarters, weeks."""
+"""Times that are written as texts, and the order that they have: numbers, dates, months, weekdays, weeks."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ _MONTHS = ("january", "february", "march", "april", "may", "june", "july", "augu
            "december")  # fmt: skip
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?")
-_QUARTER = re.compile(r"(\d{4})?\W*q([1-4])\W*(\d{4})?")
-#: A year with a month, and perhaps more; day, month and year by numbers; a month by its name with a year of two digits.
+#: A year with a month, and perhaps more; day, month and year by numbers.
 _YEAR_FIRST = re.compile(r"\d{4}[-/.]\d{1,2}(\D|$)")
 _YEAR_LAST = re.compile(r"(\d{1,2})([-/.])(\d{1,2})[-/.](\d{4}|\d{2})(\D|$)")
-_SHORT_YEAR = re.compile(r"([a-z]{3,})[-\s]+'?(\d{2})")
 
 
 def order_keys(texts: Sequence[str]) -> list[Any] | None:
@@ -41,10 +39,6 @@ def order_keys(texts: Sequence[str]) -> list[Any] | None:
         places = [_match_name(word, names) for word in words]
         if None not in places:
             return places
-    quarters = [_QUARTER.fullmatch(word) for word in words]
-    years = [one and (one[1] or one[3]) for one in quarters]
-    if all(quarters) and (all(years) or not any(years)):
-        return [(int(year or 0), int(one[2])) for one, year in zip(quarters, years, strict=True) if one]
     moments = moments_of(words)
     return _by_numbers(words) if moments is None else moments.tolist()
 
@@ -72,10 +66,6 @@ def moments_of(texts: Sequence[str]) -> np.ndarray | None:
     a DataWarning where nothing tells. Raises DataError where some have the one first and some the other.
     """
     words = [text.strip().lower() for text in texts]
-    short = [_SHORT_YEAR.fullmatch(word) for word in words]
-    if all(one and _match_name(one[1], _MONTHS) is not None for one in short):
-        warn_of_data(f"times such as {texts[0]!r} are read as a month and a year")
-        words = [f"{one[1]} {1900 + int(one[2]) + 100 * (int(one[2]) < 70)}" for one in short if one]
     if not all(map(_is_date, words)):
         return None
     numbers = [_YEAR_LAST.match(word) for word in words]

@@ -150,7 +150,7 @@ def test_one_time_written_in_two_ways_is_one_slice():
         (["before", "after"], "the times 'after', 'before' are ordered by letters; pandas.Categorical"),
         (pd.Categorical(["Jan", "Feb"]), "the times 'Feb', 'Jan' are ordered by letters"),
         (["01/02/2020", "03/01/2019"], "'01/02/2020' are read as month, day and year; .*dayfirst=True"),
-        (["Jan-20", "Feb-20"], "are read as a month and a year"),
+        (["Jan-20", "Feb-20"], "the times 'Feb-20', 'Jan-20' are ordered by letters"),
     ],
 )
 def test_what_nobody_can_tell_is_said(time, message):
