@@ -12,7 +12,7 @@ from ppl_models import Data, DataError, MethodError, Ratings
 from ppl_models.data.held import Column, Source, holds_several, is_listed
 from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import is_pandas
-from ppl_models.data.ratings.frames import find_columns
+from ppl_models.data.ratings.frames import columns_by_name, find_columns
 
 #: What ``new=`` takes: None, unknown labels are an error; "prior", they are somebody new.
 NEW = (None, "prior")
@@ -81,14 +81,14 @@ def resolve_pairs(
 
 def columns_of_pairs(pairs: Source) -> tuple[Column, Column]:
     """Users and items, (M,) each: of a tuple its two parts, of a list, whose elements are pairs, and of an array (M, 2)
-    the first and the second of each pair; of a frame the columns that are called so, or its only two.
+    the first and the second of each pair; of a frame those of :func:`ppl_models.ratings`, or its only two columns.
 
     Raises DataError for others: two lists in a list, where they are no pairs.
     """
     given: Any = pairs
     if is_pandas(given, "DataFrame"):
-        named = find_columns(given)
-        if named["user"] is not None and named["item"] is not None:
+        named = columns_by_name(given)
+        if named is not None:
             return given[named["user"]], given[named["item"]]
         if given.shape[1] == 2:
             return given.iloc[:, 0], given.iloc[:, 1]

@@ -116,8 +116,9 @@ def _has_ids(values: np.ndarray, number: int) -> bool | None:
     if not len(values) or np.isnan(values[:, : number + 1]).any() or (ids != ids.round()).any():
         return False
     users, items = ids[:, 0], ids[:, -1]
-    beyond = max(_SCALE, 2 * rated.max())
-    if items.max() > beyond or (users.max() > beyond and len(np.unique(users)) < len(users)):
+    scale = max(_SCALE, 2 * rated.max())
+    beyond = items.max() > scale or (users.max() > scale and len(np.unique(users)) < len(users))
+    if beyond and (rated.max() <= _SCALE or len(ids) >= _ROWS):
         return True
     if number == 1:
         return None

@@ -46,13 +46,15 @@ def test_pairs_are_pairs_in_every_form(numbered, named):
         texts = [labels, np.array(labels), pd.DataFrame(labels), pd.DataFrame(labels, columns=["userId", "movieId"])]
         for form in texts:
             assert torch.equal(named.predict(form), named.predict(positions=(users, items)))
+    listed = pd.DataFrame(zip(*triples(), strict=True), columns=["who", "what", "stars"])
+    assert torch.equal(numbered.predict(listed), numbered.predict((listed.who, listed.what)))
     assert numbered.predict([(0, 3)], uncertainty=True).interval()[0].shape == (1,)
     assert torch.equal(numbered.predict(((0, 3), (1, 2))), numbered.predict(([0, 3], [1, 2])))  # a tuple has columns
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [[[0, 1, 2], [3, 4, 5]], (0, 3), ("u1", "film 2"), ["u1", "ab"], [], np.zeros((2, 3)), pd.DataFrame([[1, 2, 3]])],
+    [[[0, 1, 2], [3, 4, 5]], (0, 3), ("u1", "film 2"), ["u1", "ab"], [], np.zeros((2, 3)), pd.DataFrame([range(5)])],
 )
 def test_what_holds_no_pairs_is_refused(numbered, wrong):
     with pytest.raises(DataError, match=r"that holds no pairs; expected \(users, items\), a tuple"):

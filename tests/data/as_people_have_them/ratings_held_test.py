@@ -71,6 +71,8 @@ def test_a_table_of_three_or_four_films_is_a_table(tmp_path):
     long = pd.DataFrame(np.random.default_rng(0).integers(1, 6, (40, 3)), columns=["Heat", "Up", "Coco"])
     assert ratings(long).items == list(long.columns) and ratings(long.to_numpy()).num_items == 3
     assert ratings(FILMS.reset_index(drop=True).astype(float)).items == list(FILMS.columns)
+    percent = np.array([[20, 90, 30], [10, 95, 40]])  # one scale, though a film has twice the ratings of another
+    assert ratings(percent).is_complete and ratings(pd.DataFrame(percent, index=["ann", "bob"])).num_items == 3
     FILMS.to_csv(tmp_path / "films.csv")
     assert ratings(tmp_path / "films.csv").users == list(FILMS.index)
     assert fit(PMF(num_components=1), FILMS, sweeps=2, progress=False).data.coords["feature"] == list(FILMS.columns)
