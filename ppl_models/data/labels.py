@@ -68,7 +68,7 @@ def number_labels(
             found = f"{int(out.sum())} ratings of {axis}s out of range (the first: {plain(given[out])[0]!r})"
             raise DataError(found, axis=axis, expected=f"0 to {size - 1}, whole numbers; {axis}s=[...] gives labels")
         return given.astype(np.int64), int(size), None
-    if given.dtype.kind in "iu" or (given.dtype.kind == "O" and all(map(is_whole, given.tolist()))):
+    if given.dtype.kind in "iu" or all(map(is_whole, given.tolist())):
         names, place = np.unique(given, return_inverse=True)
         return place.astype(np.int64), len(names), labels_of(names)
     place, found = pd.factorize(given)
@@ -86,6 +86,8 @@ def _whole(given: np.ndarray, axis: str) -> np.ndarray:
     if missing.any():
         found = f"the {axis} of rating {int(np.flatnonzero(missing)[0])} is missing"
         raise DataError(found, axis=axis, expected="a label of every user and item")
+    if given.dtype.kind == "O" and all(is_whole(one) and -(2**63) <= one < 2**63 for one in given.tolist()):
+        return given.astype(np.int64)
     without_fractions = given.dtype.kind == "f" and bool((given == given.round()).all())
     return whole_labels(given, axis) if without_fractions else given
 

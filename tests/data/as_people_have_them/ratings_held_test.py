@@ -51,6 +51,7 @@ def test_ids_are_not_rounded_and_keep_their_zeros(tmp_path):
     path = tmp_path / "rated.csv"
     path.write_text(f"user,item,rating\n{LARGE[0]},01,3\n12,1,4\n{LARGE[1]},01,5\n")
     assert ratings(path).users == sorted(LARGE) and ratings(path).items == ["01", "1"]
+    assert ratings(np.array([1, 0], dtype=object), [0, 1], [3, 4], num_users=3).num_users == 3
     assert ratings([LARGE[0], -1], [1, 2], [3, 4]).users == [-1, LARGE[0]]
     for wrong in ([1e19, 2.0], [2.0**53 + 2, 1.0]):
         with pytest.raises(DataError, match="axis 'user'.* floating point, which round ids"):
