@@ -146,8 +146,9 @@ def ratings_of(
     if duplicates not in get_args(Duplicates):
         raise DataError(unknown_name("duplicates", duplicates, get_args(Duplicates)), axis="rating")
     key = user.astype(np.int64) * num_items + item
-    as_given = time is None or duplicates == "refuse"
-    order = np.argsort(key, kind="stable") if as_given else np.lexsort((time.cpu().numpy(), key))
+    order = np.argsort(key, kind="stable")
+    if time is not None and duplicates != "refuse":
+        order = np.lexsort((time.cpu().numpy(), key))
     coords = coords or {}
     begin = np.flatnonzero(np.diff(key[order], prepend=-1))
     count = np.diff(begin, append=len(order))
