@@ -301,7 +301,7 @@ class PMF(RatedItems):
     def time_bias(self, site: Mapping[str, Tensor], time: Tensor, item: Tensor, user: Tensor) -> Tensor:
         """Return b_t + g_jt + f_nt of ratings at times; 0 of unknown items and users, numbered from I and U."""
         place, own = self.bins(time)
-        found = torch.zeros_like(time)
+        found = torch.zeros_like(time, dtype=site["item"].dtype)
         if self.time_edges is not None:
             found = site["bin_bias"][..., place] + values_of_known(site["item_bin_bias"], item, place)
         if self.user_time_edges is not None:

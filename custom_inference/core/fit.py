@@ -69,8 +69,9 @@ class Fit(Result):
         names: return the name of the most probable class, (N,), or the list of labels more probable than not, instead
         of probabilities.
 
-        For models of ratings, x is (users, items), by their labels where the data have some, or what
-        :func:`ppl_models.ratings` gives; ``positions=(users, items)`` are positions in the data, whatever their labels.
+        For models of ratings, x is a tuple (users, items), by their labels where the data have some, a list, an array
+        or a frame of pairs, or what :func:`ppl_models.ratings` gives; ``positions=`` are such by their positions in the
+        data, whatever their labels.
         Unknown users and items are an error, or are new ones with ``new="prior"``. ``ratings=`` and ``item_ratings=``
         are ratings of further users and items, ``user_covariates=`` covariates of further users, with or without
         ratings; ``uncertainty=True`` adds standard deviations and intervals.

@@ -72,14 +72,14 @@ def places_beside(given: Any, names: list[Any] | None, axis: str = "row") -> np.
 
 def finite_beside(
     given: MatrixLike, data: Data, site: str, shape: tuple[int, ...], each: str, *, axis: str = "row",
-    expected: str = "finite numbers",
+    expected: str = "finite numbers", dtype: torch.dtype | None = None,
 ) -> Tensor:  # fmt: skip
     """Numbers beside the data as :func:`beside` reads them, of this shape; of one column they may be (N,).
 
     Raises DataError for another shape (``each`` says what it is) and numbers that are not finite.
     """
     with about(site):
-        found = beside(given, data, axis=axis)
+        found = beside(given, data, axis=axis, dtype=dtype)
         found = found[:, None] if found.ndim == 1 and shape[1:] == (1,) else found
         if tuple(found.shape) != shape:
             raise DataError(f"shape {tuple(found.shape)}", expected=f"{shape}, {each}")

@@ -126,7 +126,9 @@ def to_column(values: Any) -> np.ndarray:
     if is_listed(values):
         found = objects(values)
         kinds = set(map(type, found.tolist()))
-        return np.asarray(values) if kinds <= {int, float} or kinds <= {bool} else found
+        array = np.asarray(values) if kinds <= {int, float} or kinds <= {bool} else found
+        # Of whole numbers of 64 bits, some without a sign, numpy makes rounded ones.
+        return found if kinds == {int} and array.dtype.kind == "f" else array
     return to_numpy(values)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from ppl_models.core.errors import DataError, list_some, warn_of_data
-from ppl_models.data.held import Column, is_number, is_string, objects, to_column
+from ppl_models.data.held import Column, is_number, is_string, is_whole, labels_of, objects, plain, to_column
 from ppl_models.data.lazy import pandas as pd
 
 
@@ -45,6 +45,59 @@ def places_of(
     if unknown.any():
         _refuse(values[unknown], labels, size, axis, new, hint)
     return np.where(unknown, size, place)
+
+
+def number_labels(
+    given: Column, axis: str, size: int | None = None, labels: Sequence[Hashable] | None = None
+) -> tuple[np.ndarray, int, list[Any] | None]:
+    """The places of users or items, how many there are, and their labels, None where these are 0, 1, ...
+
+    size, labels: what is known of them. Raises DataError for others, by ``axis``.
+    """
+    given = _whole(to_column(given), axis)
+    if labels is not None:
+        names = plain(labels)
+        if size is not None and size != len(names):
+            raise DataError(f"{len(names)} labels", axis=axis, expected=f"{size}, as their number says")
+        return places_of(given, names, len(names), axis), len(names), labels_of(names)
+    if size is not None:
+        if not is_whole(size) or size < 1:
+            raise DataError(f"{size!r} of them", axis=axis, expected="a whole number of at least 1")
+        out = np.ones(len(given), bool) if given.dtype.kind not in "iu" else (given < 0) | (given >= size)
+        if out.any():
+            found = f"{int(out.sum())} ratings of {axis}s out of range (the first: {plain(given[out])[0]!r})"
+            raise DataError(found, axis=axis, expected=f"0 to {size - 1}, whole numbers; {axis}s=[...] gives labels")
+        return given.astype(np.int64), int(size), None
+    if given.dtype.kind in "iu" or all(map(is_whole, given.tolist())):
+        names, place = np.unique(given, return_inverse=True)
+        return place.astype(np.int64), len(names), labels_of(names)
+    place, found = pd.factorize(given)
+    warn_of_twins(found, axis)
+    return place.astype(np.int64), len(found), labels_of(found)
+
+
+def _whole(given: np.ndarray, axis: str) -> np.ndarray:
+    """Whole numbers as such, where all are; otherwise labels, none of them missing."""
+    if given.dtype.kind in "iu":
+        return given
+    if given.dtype.kind == "b":
+        return given.astype(np.int64)
+    missing = pd.isna(given)
+    if missing.any():
+        found = f"the {axis} of rating {int(np.flatnonzero(missing)[0])} is missing"
+        raise DataError(found, axis=axis, expected="a label of every user and item")
+    if given.dtype.kind == "O" and all(is_whole(one) and -(2**63) <= one < 2**63 for one in given.tolist()):
+        return given.astype(np.int64)
+    without_fractions = given.dtype.kind == "f" and bool((given == given.round()).all())
+    return whole_labels(given, axis) if without_fractions else given
+
+
+def whole_labels(given: np.ndarray, axis: str) -> np.ndarray:
+    """Labels (M,) in floating point, all whole, as whole numbers. Raises DataError where they have been rounded."""
+    if len(given) and np.abs(given).max() >= 2.0**53:
+        found = f"{axis}s that are numbers of floating point, which round ids such as {given.max():.0f}"
+        raise DataError(found, axis=axis, expected="whole numbers or texts, as read_csv(dtype=str) gives them")
+    return given.astype(np.int64)
 
 
 def order_of(own: Sequence[Any], labels: Sequence[Any], axis: str, what: str) -> np.ndarray:

@@ -153,7 +153,8 @@ class Data(ReadBefore):
         """Raises MethodError for a device that is not available here."""
         device = resolve_device(device)
         mask = None if self.mask is None else self.mask.to(device=device)
-        kinds = {name: dtype if value.is_floating_point() else None for name, value in self.others.items()}
+        # Times stay as they are: single precision rounds seconds since 1970 to minutes.
+        kinds = {n: dtype if value.is_floating_point() and n != "time" else None for n, value in self.others.items()}
         others = {name: value.to(dtype=kinds[name], device=device) for name, value in self.others.items()}
         return replace(self, x=self.x.to(dtype=dtype, device=device), mask=mask, others=others)
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, about
-from ppl_models.data.held import is_number, plain, to_numpy, whole_numbers
+from ppl_models.core.errors import DataError, about, list_some, warn_of_data
+from ppl_models.data.held import are_numbers, has_text, is_number, is_string, plain, to_numpy, whole_numbers
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
+from ppl_models.data.written_times import days_of, moments_of, order_keys
 
 #: Times (M,): numbers, dates or words, in an array, a tensor, a column of a frame, a list.
 Times: TypeAlias = "Sequence[Any] | np.ndarray | Tensor | pd.Series | pd.Categorical"
@@ -24,8 +26,10 @@ _FEW = 50
 def slices_of(time: Times, known: Sequence[Any] | None = None) -> tuple[np.ndarray, list[Any]]:
     """The slice of every row as a whole number, (N,) float64, and the labels of the slices, in their order.
 
-    Slices are the times that occur: numbers by size, dates in time, words by letters; of a pandas Categorical its
-    categories in their order, the empty ones too. Dates and intervals are labelled by their text.
+    Slices are the times that occur: numbers by size, also where they are texts, dates, months and weekdays in time, in
+    whatever way they are written; other words by letters, with a DataWarning. Of a pandas Categorical they are
+    its categories in their order, the empty ones too. Dates and intervals are labelled by their text, texts by
+    themselves.
 
     known: the labels of a fit, whose slices these are; where all are words, numbers 0..T-1 are slices as they are.
 
@@ -42,15 +46,16 @@ def slices_of(time: Times, known: Sequence[Any] | None = None) -> tuple[np.ndarr
         raise DataError(f"the time of document {first} is infinite", axis="document", expected="finite numbers")
     if is_pandas(series.dtype, "CategoricalDtype"):
         values, labels = _labels(series.cat.categories), series.cat.codes.to_numpy(np.int64)
+        if known is None and not series.cat.ordered:
+            _warn_of_letters(values)
     else:
-        labels, unique = _encode(series)
+        labels, unique = _encode(series, known is None)
         values = _labels(unique)
         if known is None and len(values) > max(_FEW, len(series) // 2):
             raise DataError(f"{len(values)} different times of {len(series)} documents", expected=BINNING)
     if known is None:
         return labels.astype(np.float64), values
-    place = {label: t for t, label in enumerate(known)}
-    used = [place.get(value, place.get(str(value))) for value in values]
+    used = _places(values, known)
     if used == [None] * len(used) and set(map(type, known)) == {str}:
         used = [value if value in range(len(known)) else None for value in values]
     wrong = [n for n, one in enumerate(labels) if used[one] is None]
@@ -61,19 +66,41 @@ def slices_of(time: Times, known: Sequence[Any] | None = None) -> tuple[np.ndarr
     return np.array([used[one] for one in labels], dtype=np.float64), list(known)
 
 
+def _places(values: Sequence[Any], known: Sequence[Any]) -> list[int | None]:
+    """Find times among those of a fit, by their labels, or as the same times that are written otherwise."""
+    place = {label: t for t, label in enumerate(known)}
+    found = [place.get(value, place.get(str(value))) for value in values]
+    if None in found and all(map(is_string, [*known, *values])):
+        keys = order_keys([*known, *values])
+        if keys is not None:
+            written = {key: t for t, key in enumerate(keys[: len(known)])}
+            found = [written.get(key) if at is None else at for at, key in zip(found, keys[len(known) :], strict=True)]
+    return found
+
+
 def numbers_of(time: Times, *, axis: str | None = None) -> np.ndarray:
-    """Times as numbers (M,): numbers as they are; dates, and words that read as such, as days since 1970.
+    """Times as numbers (M,): numbers as they are, also where they are texts; dates, and texts of them, as days since
+    1970, in UTC, to the microsecond; missing ones NaN.
 
     Raises DataError for others.
     """
     given = to_numpy(time)
     if given.dtype.kind in "buif":
         return given
-    try:
-        seconds = pd.to_datetime(pd.Series(given.ravel())).to_numpy().astype("datetime64[s]").astype(np.int64)
-    except (ValueError, TypeError):
-        raise DataError("times that are neither numbers nor dates", axis=axis, expected="numbers or dates") from None
-    return seconds.reshape(given.shape) / 86400
+    place, unique = pd.factorize(given.ravel())
+    values = list(unique)
+    found: Any = None
+    if are_numbers(values):
+        found = np.asarray(values, dtype=np.float64)
+    elif all(map(is_string, values)):
+        numbers: Any = pd.to_numeric(pd.Series(values), errors="coerce")
+        found = moments_of(values) if numbers.isna().any() else numbers.to_numpy(np.float64)
+    elif not has_text(values):
+        with contextlib.suppress(ValueError, TypeError):
+            found = days_of(pd.to_datetime(pd.Series(values), utc=True))
+    if found is None:
+        raise DataError("times that are neither numbers nor dates", axis=axis, expected="numbers or dates")
+    return np.append(found, np.nan)[place].reshape(given.shape)
 
 
 def count_slices(time: Times) -> int:
@@ -99,14 +126,35 @@ def _series(time: Times) -> pd.Series:
     return pd.Series(time).reset_index(drop=True).infer_objects()
 
 
-def _encode(series: pd.Series) -> tuple[np.ndarray, Any]:
-    """Numbers of the values that occur, and these, sorted."""
+def _encode(series: pd.Series, new: bool) -> tuple[np.ndarray, Any]:
+    """Numbers of the values that occur, and these, in their order. new: whether it is not that of a fit."""
     if series.dtype == object:
         kinds = sorted({"number" if is_number(one) else type(one).__name__ for one in plain(series)})
         if len(kinds) > 1:
             found = f"times of the types {', '.join(kinds)}, which have no common order"
             raise DataError(found, expected="numbers, dates or words; a pandas Categorical says their order")
-    return pd.factorize(series, sort=True)
+    labels, unique = pd.factorize(series, sort=True)
+    values = list(unique)
+    if not all(map(is_string, values)):
+        return labels, unique
+    keys = order_keys(values) or values
+    if new and keys is values:
+        _warn_of_letters(values)
+    order = {key: n for n, key in enumerate(sorted(set(keys)))}  # one slice of one time, however it is written
+    written = dict(zip(keys[::-1], values[::-1], strict=True))
+    return np.array([order[key] for key in keys])[labels], [written[key] for key in order]
+
+
+def _warn_of_letters(values: Sequence[Any]) -> None:
+    """Warns of words that are ordered by their letters, where time has another order, or nobody knows which."""
+    if not all(map(is_string, values)) or list(values) != sorted(values) or len(values) < 2:
+        return
+    keys = order_keys(values)
+    if keys is None or keys != sorted(keys):
+        warn_of_data(
+            f"the times {list_some(values, 4, show=repr)} are ordered by letters; "
+            "pandas.Categorical(time, categories=[...], ordered=True) says their order"
+        )
 
 
 def _labels(values: Any) -> list[Any]:

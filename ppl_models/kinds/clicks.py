@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
+import torch
 from torch import Tensor
 
 from ppl_models.core.errors import DataError, about
 from ppl_models.data import sparse
 from ppl_models.data.columns import check_columns, in_columns_of
 from ppl_models.data.containers import as_tensor, unpack
-from ppl_models.data.covariates import alone, finite_beside, given_or_own
+from ppl_models.data.covariates import alone, finite_beside, given_or_own, read_before
 from ppl_models.data.held import MatrixLike, Reading, Source
+from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data, as_values_of
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import is_matrix
+from ppl_models.data.ratings.frames import is_sparse
 from ppl_models.data.ratings.model import of_same_items, read_ratings
 from ppl_models.kinds.ratings import RatingModel
 
@@ -25,13 +28,15 @@ from ppl_models.kinds.ratings import RatingModel
 class ItemsWithFeatures(RatingModel):
     """Users and items with features of their own, ``user_covariates`` (U, P) and ``item_covariates`` (I, Q)."""
 
+    _item_axis: ClassVar[str] = "feature"  # what the labels of the items are of, in the data
+
     def _with_covariates(
         self, checked: Data, source: Source, user_covariates: MatrixLike | None, item_covariates: MatrixLike | None
     ) -> Data:
         """Return the data with the features of users and items; those of ``source`` where none are given."""
         sizes = {
             "user_covariates": (user_covariates, "row", (len(checked), self.num_user_covariates)),
-            "item_covariates": (item_covariates, "feature", (self.num_items, self.num_item_covariates)),
+            "item_covariates": (item_covariates, self._item_axis, (self.num_items, self.num_item_covariates)),
         }
         others = {name: value for name, value in checked.others.items() if name not in sizes}
         for name, (value, axis, shape) in sizes.items():
@@ -82,7 +87,7 @@ class Clicks(ItemsWithFeatures):
                 found = bad if bool(wrong.any()) else f"{data.num_items} items"
                 raise DataError(found, site="x", axis="item", expected=f"0 and 1, of {self.num_items} items")
         else:
-            if sparse.is_matrix(data):
+            if sparse.is_matrix(data) or is_sparse(data):
                 found = "a sparse matrix, which does not say whether what is not stored is a no or is unknown"
                 raise DataError(found, site="x", expected="ratings(x) for unknown, x.toarray() for no")
             checked = as_values_of(self.likelihood, alone(data), num_features=self.num_items, site="x", **reading)
@@ -102,6 +107,8 @@ class Choices(ItemsWithFeatures):
     num_choices: int
     num_shown: int = 0
 
+    _item_axis: ClassVar[str] = "item"
+
     @property
     def places(self) -> int:
         """L: how many items there are to choose from."""
@@ -118,9 +125,26 @@ class Choices(ItemsWithFeatures):
         """Check a matrix (U, T) of places, what was shown, and the features. Raises DataError for anything else."""
         checked = as_values_of(self.likelihood, alone(data), num_features=self.num_choices, site="x", **reading)
         given = given_or_own(shown, data, "shown")
+        named = checked.coords.get("item", range(self.num_items))
+        if len(named) != self.num_items:
+            found = f"{len(named)} items where the model has num_items = {self.num_items}"
+            raise DataError(found, axis="item", expected=f"{self.num_items}; impressions(..., items=) names all")
         if given is not None:
             checked = replace(checked, others={"shown": self._read_shown(given, checked)})
         return self._with_covariates(checked, data, user_covariates, item_covariates)
+
+    def prepare_new(self, data: Source, like: Data, **settings: Any) -> Data:
+        """Check further users, who were shown items of ``like``, by their labels where these have some."""
+        own, known = read_before(data), like.coords.get("item")
+        if own is not None and "shown" in own.others and own.coords.get("item") != known:
+            shown = own.others["shown"]
+            used = shown[shown >= 0].long().unique()
+            names = own.coords.get("item", range(int(used[-1]) + 1))
+            place = places_of([names[at] for at in used.tolist()], known, self.num_items, "item")
+            found = shown.clone()
+            found[shown >= 0] = torch.as_tensor(place).to(shown)[torch.searchsorted(used, shown[shown >= 0].long())]
+            data = replace(own.with_labels("item", known), others={**own.others, "shown": found})
+        return super().prepare_new(data, like, **settings)
 
     def _read_shown(self, value: MatrixLike, data: Data) -> Tensor:
         with about("shown"):
@@ -149,5 +173,5 @@ class Choices(ItemsWithFeatures):
         shown = data.others.get("shown")
         largest = data.x.max() if shown is None else shown.max()
         settings.setdefault("num_shown", 0 if shown is None else shown.shape[-1])
-        settings.setdefault("num_items", max(2, int(largest) + 1))
+        settings.setdefault("num_items", len(data.coords.get("item", range(max(2, int(largest) + 1)))))
         return super().for_data(data, num_components, num_choices=data.num_features, **settings)

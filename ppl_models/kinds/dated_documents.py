@@ -45,8 +45,8 @@ class DatedDocuments(DocumentModel):
         """Check word counts, and the times (N,) of the documents.
 
         Whole numbers 0..T-1 are slices, which may be empty; of anything else the T different times that occur are the
-        slices, in their order, or the categories of a pandas Categorical, and stay as labels. Raises DataError for
-        others.
+        slices, in the order of time where it can be told (of words by letters, with a DataWarning), or the
+        categories of a pandas Categorical, and stay as labels. Raises DataError for others.
         """
         return self._with_slices(data, super().prepare(data, **reading), time, None)
 

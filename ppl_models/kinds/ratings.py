@@ -14,7 +14,7 @@ from ppl_models.core.row_models import RowModel
 from ppl_models.core.turns import canonical_turn
 from ppl_models.data.held import Source
 from ppl_models.data.matrix import Data
-from ppl_models.data.ratings.data import Ratings
+from ppl_models.data.ratings.data import Ratings, warn_of_zeros
 from ppl_models.data.ratings.model import prepare_ratings, warn_of_unrated
 from ppl_models.likelihoods import Bernoulli, Gaussian
 
@@ -138,8 +138,11 @@ class RatedItems(RatingModel):
         return cls(num_components=num_components, num_items=data.num_features, **settings).on_scale_of(data)
 
     def check_for_fitting(self, data: Data) -> None:
-        """Refuse other numbers of users than the model's; warns of users and of items without ratings."""
+        """Refuse other numbers of users than the model's; warns of users and of items without ratings, and of a matrix
+        whose zeros are probably none."""
         if isinstance(data, Ratings) and data.num_users != self.num_users:
             found = f"{data.num_users} users where the model has num_users = {self.num_users}"
             raise DataError(found, axis="user", expected=f"{self.num_users}; ratings(..., num_users=)")
         warn_of_unrated(data)
+        if not data.is_sparse:
+            warn_of_zeros(data.entries)

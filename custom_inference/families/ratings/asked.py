@@ -9,7 +9,10 @@ import torch
 from torch import Tensor
 
 from ppl_models import Data, DataError, MethodError, Ratings
+from ppl_models.data.held import Column, Source, holds_several, is_listed
 from ppl_models.data.labels import places_of
+from ppl_models.data.lazy import is_pandas
+from ppl_models.data.ratings.frames import columns_by_name, find_columns
 
 #: What ``new=`` takes: None, unknown labels are an error; "prior", they are somebody new.
 NEW = (None, "prior")
@@ -48,8 +51,9 @@ def resolve_pairs(
 ) -> tuple[Tensor, Tensor]:
     """Find the positions of users and items, (M,) each; that of somebody new is the number of those that there are.
 
-    pairs: (users, items), (M,) labels each; or ``Ratings``, whose users and items are known by their labels.
-    positions: (users, items) by their numbers in the data, in place of ``pairs``.
+    pairs: (users, items), (M,) labels each, a tuple; a list of pairs, an array or a frame of them, see
+        :func:`columns_of_pairs`; or ``Ratings``, whose users and items are known by their labels.
+    positions: the same by their numbers in the data, in place of ``pairs``.
     new: "prior" where unknown ones are new; None where they are an error. hint: what else to do then, for messages.
 
     Raises DataError for unknown users and items, for as many of both as there are not, and for both ways of asking.
@@ -63,11 +67,8 @@ def resolve_pairs(
         own = (pairs.user, RequestSide.users(pairs)), (pairs.item, RequestSide.items(pairs))
         found = [_of_others(*one, side, new, hint) for one, side in zip(own, sides, strict=True)]
         return found[0], found[1]
-    asked = pairs if positions is None else positions
-    if not isinstance(asked, tuple | list) or len(asked) != 2:
-        raise DataError(f"a {type(asked).__name__} of pairs", axis="rating", expected="(users, items), (M,) each")
     found = []
-    for given, side in zip(asked, sides, strict=True):
+    for given, side in zip(columns_of_pairs(pairs if positions is None else positions), sides, strict=True):
         labels = side.labels if positions is None else None
         told = hint if labels is None else f"; positions=(users, items) takes numbers{hint}"
         place = places_of(given, labels, side.size, side.axis, **side.new(new, told))
@@ -76,6 +77,38 @@ def resolve_pairs(
         raise DataError(f"{len(found[0])} users and {len(found[1])} items", axis="rating",
                         expected="as many of both: a user and an item a pair")  # fmt: skip
     return found[0], found[1]
+
+
+def columns_of_pairs(pairs: Source) -> tuple[Column, Column]:
+    """Users and items, (M,) each: of a tuple its two parts, of a list, whose elements are pairs, and of an array (M, 2)
+    the first and the second of each pair; of a frame those of :func:`ppl_models.ratings`, or its only two columns.
+
+    Raises DataError for others: two lists in a list, where they are no pairs.
+    """
+    given: Any = pairs
+    if is_pandas(given, "DataFrame"):
+        named = columns_by_name(given)
+        if named is not None:
+            return given[named["user"]], given[named["item"]]
+        if given.shape[1] == 2:
+            return given.iloc[:, 0], given.iloc[:, 1]
+    elif isinstance(given, tuple):
+        if len(given) == 2 and all(map(holds_several, given)):
+            return given
+    elif is_listed(given):
+        if given and all(holds_several(one) and len(one) == 2 for one in given):
+            return [one for one, _ in given], [other for _, other in given]
+    elif len(shape := getattr(given, "shape", ())) == 2 and shape[1] == 2:
+        return given[:, 0], given[:, 1]
+    told = "(users, items), a tuple of (M,) each; a list or an array of pairs; or a frame of two columns, user and item"
+    raise DataError(f"a {type(given).__name__} that holds no pairs", axis="rating", expected=told)
+
+
+def times_beside(pairs: Source | None) -> Column | None:
+    """Find the times of pairs that are ratings, or a frame with a column of them."""
+    given: Any = pairs
+    named = find_columns(given)["time"] if is_pandas(given, "DataFrame") else None
+    return getattr(given, "time", None) if named is None else given[named]
 
 
 def _of_others(place: Tensor, own: RequestSide, side: RequestSide, new: str | None, hint: str) -> Tensor:

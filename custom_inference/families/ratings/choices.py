@@ -14,6 +14,7 @@ from custom_inference.families.ratings.observations import covariates_of
 from custom_inference.families.ratings.predict import NEW_IS_PRIOR
 from ppl_models import ChoicePMF, Data, DataError, MethodError
 from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.held import to_list
 from ppl_models.data.labels import places_of
 
 #: Draws of what users like, over which probabilities are averaged.
@@ -26,10 +27,10 @@ def predict_choices(
     """Compute p(u picks v of S) of M users u with sets of items S: (M, L), at the place of each item, 0 at empty
     places.
 
-    query: (users, shown): labels of users (M,), their numbers where they have none, and of each the numbers of the
-        items shown, sequences of at least two, or (M, L) with -1 in empty places. Averaged over the posterior of the
-        users' factors.
-    positions: the same with the users by their numbers in the data, whatever their labels.
+    query: (users, shown): labels of users (M,), their numbers where they have none, and of each the labels or numbers
+        of the items shown, sequences of at least two, or (M, L) with -1 in empty places. Averaged over the posterior of
+        the users' factors.
+    positions: the same with users and items by their numbers in the data, whatever their labels.
     new: "prior": unknown users are new ones and have their prior, without features. By default they are an error.
     user_covariates: (U, P), of users in place of those of the fit, of whom nothing else is known: numbered by the rows,
         or called by the index of a DataFrame.
@@ -50,7 +51,8 @@ def predict_choices(
     labels = None if names is None or positions is not None else list(names)
     side = RequestSide("user", labels, size, features is not None)
     place = places_of(asked[0], labels, size, "user", **side.new(new, NEW_IS_PRIOR))
-    user, item = torch.as_tensor(place).to(fit.data.x.device), _read_choice_sets(model, asked[1])
+    items = fit.data.coords.get("item") if positions is None else None
+    user, item = torch.as_tensor(place).to(fit.data.x.device), _read_choice_sets(model, asked[1], items)
     covariates = covariates_of(model, fit.data)
     factors = model.item_factors(fit.params, covariates["item_covariates"])
     given = covariates["user_covariates"] if features is None else features
@@ -87,12 +89,16 @@ def _with_somebody_new(fit: Result, size: int, known: bool) -> Tensor:
     return torch.cat([own.expand(_DRAWS, *own.shape[1:]), drawn], 1)
 
 
-def _read_choice_sets(model: ChoicePMF, given: Any) -> Tensor:
-    sets = [[int(one) for one in items] for items in (given.tolist() if hasattr(given, "tolist") else given)]
-    for n, items in enumerate(sets):
-        real = [one for one in items if one != -1]
-        if len(set(real)) < max(2, len(real)) or min(real) < 0 or max(real) >= model.num_items:
-            expected = f"at least two different ones of 0 to {model.num_items - 1}"
-            raise DataError(f"impression {n} of the items {items}", site="shown", axis="impression", expected=expected)
+def _read_choice_sets(model: ChoicePMF, given: Any, labels: list[Any] | None) -> Tensor:
+    """Places of items (M, L), by their labels where they have some, -1 where nothing is shown."""
+    sets = [to_list(items) for items in given]
     width = max((len(items) for items in sets), default=0)
-    return torch.tensor([items + [-1] * (width - len(items)) for items in sets], dtype=torch.long)
+    found = torch.full((len(sets), width), -1, dtype=torch.long)
+    for n, items in enumerate(sets):
+        real = [at for at, one in enumerate(items) if one != -1]
+        named = [items[at] for at in real]
+        if len(set(named)) < max(2, len(named)):
+            expected = f"at least two different ones of {model.num_items}"
+            raise DataError(f"impression {n} of the items {items}", site="shown", axis="impression", expected=expected)
+        found[n, real] = torch.as_tensor(places_of(named, labels, model.num_items, "item"))
+    return found

@@ -278,8 +278,9 @@ def predict_clicks(
 ) -> Any:  # fmt: skip
     """Compute P(click) of pairs of a user and an item, (M,).
 
-    pairs: (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels. Or ``Ratings``: their
-    users and items, by their labels. positions: (users, items) by their numbers in the data, in place of pairs.
+    pairs: a tuple (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels; a list of
+    pairs, an array (M, 2) or a frame of them. Or ``Ratings``: their users and items, by their labels. positions: pairs
+    by their numbers in the data, in place of pairs.
     new: "prior": unknown users and items are new ones and have their prior, without features. By default they are an
         error.
     ratings: clicks of users in place of those of the fit, on its items; their labels or positions are then meant.

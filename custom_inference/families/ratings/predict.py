@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.result import Result
-from custom_inference.families.ratings.asked import RequestSide, resolve_pairs
+from custom_inference.families.ratings.asked import RequestSide, resolve_pairs, times_beside
 from custom_inference.families.ratings.fold_in import ProfileRows, conditional, prior_covariance
 from custom_inference.families.ratings.gains import Gains, UserGains, gains_given
 from custom_inference.families.ratings.implicit import Feedback
@@ -63,9 +63,10 @@ def predict_ratings(
 ) -> Any:  # fmt: skip
     """Predict E[r] of M pairs of a user and an item, (M,).
 
-    pairs: (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels. Or ``Ratings``, such
-        as were held out: their users and items, by their labels, and their times where biases change in time.
-    positions: (users, items), (M,) each, by their numbers in the data, whatever their labels; in place of pairs.
+    pairs: a tuple (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels; a list of
+        pairs (user, item), or an array (M, 2) or a frame of them. Or ``Ratings``, such as were held out: their users
+        and items, by their labels. Of these and of a frame the times too, where biases change in time.
+    positions: pairs by their numbers in the data, whatever their labels; in place of pairs.
     new: "prior": unknown users and items are new ones and have their prior. By default they are an error, as unknown
         users always are beside such as are given.
     ratings: of users that are in place of those of the fit, of its items; their labels or positions are then meant.
@@ -88,8 +89,8 @@ def predict_ratings(
     user, item = (
         place.to(_like(fit).device) for place in resolve_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
     )
-    if time is None and isinstance(pairs, Ratings) and model.timed:
-        time = pairs.time
+    if time is None and model.timed:
+        time = times_beside(pairs)
     when = None
     if time is not None:
         places = item if new_items is None else torch.full_like(item, model.num_items)

@@ -11,6 +11,7 @@ from torch import Tensor
 from custom_inference.core.states import Params
 from ppl_models import PMF, Data, DataError, Ratings
 from ppl_models.data import sparse
+from ppl_models.data.containers import as_tensor
 from ppl_models.data.times import numbers_of
 
 Kind = TypeVar("Kind", bound=Data)
@@ -29,7 +30,7 @@ def times_of_pairs(model: PMF, time: Any, pairs: int, like: Tensor) -> Tensor:
     """(M,) as they were given. Raises DataError for other numbers of them, and where no biases change in time."""
     if not model.timed:
         raise DataError("times of pairs", site="time", expected="none: no biases change in time")
-    found = torch.as_tensor(numbers_of(time)).to(like)
+    found = as_tensor(numbers_of(time), torch.float64).to(like.device)
     if found.shape != (pairs,) or not bool(torch.isfinite(found).all()):
         what = f"shape {tuple(found.shape)}, or times that are not finite"
         raise DataError(what, site="time", expected=f"({pairs},): one a pair")

@@ -19,7 +19,7 @@ from ppl_models.data.containers import mask_values
 from ppl_models.data.files.headers import end_columns
 from ppl_models.data.graphs.edges import Array, EdgeList
 from ppl_models.data.held import Source, holds_several, is_listed, is_number, labels_of, objects, to_list, to_numpy
-from ppl_models.data.labels import index_of, places_of, warn_of_twins
+from ppl_models.data.labels import index_of, places_of, warn_of_twins, whole_labels
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 
@@ -109,7 +109,11 @@ def as_values(values: Sequence[Any]) -> Array:
 
 def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
     """Edges whose ends are names or numbers of nodes."""
-    at, names, size = _number_nodes(np.stack(ends, axis=1).ravel(), how)
+    together = np.stack(ends, axis=1)
+    if together.dtype.kind == "f" and all(one.dtype.kind in "iu" for one in ends):  # 64 bits with a sign and without
+        together = np.stack([one.astype(object) for one in ends], axis=1)
+        together = together.astype(np.int64) if together.max() < 2**63 else together
+    at, names, size = _number_nodes(together.ravel(), how)
     row, column = at[::2], at[1::2]
     if not size:
         raise DataError("no edges and no nodes", axis="node", expected="nodes=, where there are no edges")
@@ -144,7 +148,7 @@ def _whole(ends: Array) -> Array:
         if not np.isfinite(ends).all() or (ends != ends.round()).any():
             wrong = ends[~np.isfinite(ends) | (ends != np.round(ends))][0]
             raise DataError(f"a node called {wrong}", axis="node", expected="names, or whole numbers")
-        return ends.astype(np.int64)
+        return whole_labels(ends, "node")
     missing = pd.isna(ends)
     if missing.any():
         raise DataError(f"edge {int(np.flatnonzero(missing)[0]) // 2} lacks a node", expected="two nodes an edge")

@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError
+from ppl_models.core.errors import DataError, unknown_name, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.displays import of_ratings
 from ppl_models.data.matrix import Data
 
+#: What is taken of several ratings of an item by one user.
+Duplicates: TypeAlias = Literal["refuse", "mean", "first", "last"]
 #: What is given of every item, and not of every user.
 _OF_ITEMS = ("item_covariates",)
 
@@ -86,7 +88,7 @@ class Ratings(Data):
         mask[self.user, self.item] = True
         others = dict(self.others)
         if "time" in others:
-            others["time"] = sparse.with_values(self.x, others["time"].to(x.dtype)).to_dense()
+            others["time"] = sparse.with_values(self.x, others["time"]).to_dense()
         return Data(x=x, mask=None if bool(mask.all()) else mask, coords=dict(self.coords), others=others)
 
     def rows(self, index: Tensor | slice) -> Ratings:
@@ -135,20 +137,48 @@ def ratings_of(
     num_items: int,
     time: Tensor | None = None,
     coords: dict[str, list[Any]] | None = None,
+    duplicates: Duplicates = "refuse",
 ) -> Ratings:
-    """Ratings whose users and items are numbers below U and I. Raises DataError for pairs that occur twice."""
+    """Ratings whose users and items are numbers below U and I. duplicates: as :func:`ppl_models.ratings` takes them.
+
+    Raises DataError for pairs that occur twice, unless ``duplicates`` says which is meant.
+    """
+    if duplicates not in get_args(Duplicates):
+        raise DataError(unknown_name("duplicates", duplicates, get_args(Duplicates)), axis="rating")
     key = user.astype(np.int64) * num_items + item
     order = np.argsort(key, kind="stable")
-    twice = np.flatnonzero(np.diff(key[order]) == 0)
+    if time is not None and duplicates != "refuse":
+        order = np.lexsort((time.cpu().numpy(), key))
     coords = coords or {}
-    if len(twice):
-        first = order[twice[0]]
-        who = coords.get("row", range(num_users))[int(user[first])]
-        what = coords.get("feature", range(num_items))[int(item[first])]
-        found = f"{len(twice)} pairs of user and item that occur twice (the first: item {what!r} by user {who!r})"
-        raise DataError(found, axis="rating", expected="each pair of user and item once")
-    crow = np.concatenate([[0], np.cumsum(np.bincount(user, minlength=num_users))])
+    begin = np.flatnonzero(np.diff(key[order], prepend=-1))
+    count = np.diff(begin, append=len(order))
+    if len(begin) < len(order):
+        twice = order[begin[count > 1]]
+        if duplicates == "refuse":
+            who = coords.get("row", range(num_users))[int(user[twice[0]])]
+            what = coords.get("feature", range(num_items))[int(item[twice[0]])]
+            found = f"{len(twice)} pairs of user and item that occur twice (the first: item {what!r} by user {who!r})"
+            told = "each pair of user and item once; ratings(..., duplicates=) says which: 'mean', 'first' or 'last'"
+            raise DataError(found, axis="rating", expected=told)
+        if duplicates == "mean":
+            mean = np.add.reduceat(value.double().cpu().numpy()[order], begin) / count
+            value = torch.as_tensor(np.repeat(mean, count)[np.argsort(order)]).to(value)
+        order = order[begin if duplicates == "first" else begin + count - 1]
+    crow = np.concatenate([[0], np.cumsum(np.bincount(user[order], minlength=num_users))])
     place = torch.as_tensor(order)
     column = torch.as_tensor(item[order].astype(np.int64))
     x = sparse.tensor(torch.as_tensor(crow), column, value[place], size=(num_users, num_items))
     return Ratings(x=x, coords=coords, others={} if time is None else {"time": time[place]})
+
+
+def warn_of_zeros(value: Tensor) -> None:
+    """Warns of ratings most of which are 0 beside others that seldom are the lowest, as where 0 says that nothing was
+    rated."""
+    rated = value[value != 0]
+    if not 0 < 2 * len(rated) < len(value) or not bool(rated.median() > rated.min() > 0):
+        return
+    share, low, high = 1 - len(rated) / len(value), *map(float, rated.aminmax())
+    warn_of_data(
+        f"{share:.0%} of the ratings are 0 beside others from {low:g} to {high:g}, and are taken for ratings; NaN in a "
+        "table says that nothing was rated, as x.where(x > 0) of a frame, and so does scipy.sparse.csr_array(x)"
+    )

@@ -11,24 +11,30 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError
+from ppl_models.core.errors import DataError, list_some, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, first_text, plausible_size, refuse_blocks, unpack
 from ppl_models.data.files.fields import without_index
-from ppl_models.data.files.headers import Header, plain_name
+from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, list_names, matrix_of, read_table, require_file
-from ppl_models.data.held import Column, Source, is_listed, is_path, is_text, is_whole, labels_of, plain, to_column
-from ppl_models.data.labels import places_of, warn_of_twins
+from ppl_models.data.held import Column, MatrixLike, Source, is_listed, is_path, is_text, labels_of, to_column
+from ppl_models.data.labels import number_labels
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import Data
-from ppl_models.data.ratings.data import Ratings, ratings_of
-from ppl_models.data.ratings.levels import NAMES, with_columns
+from ppl_models.data.ratings.data import Duplicates, Ratings, ratings_of, warn_of_zeros
+from ppl_models.data.ratings.frames import (
+    NAMES,
+    WIDTHS,
+    columns_by_name,
+    find_entries,
+    is_list,
+    is_sparse,
+    with_columns,
+)
 from ppl_models.data.times import Times, numbers_of
 
-#: Numbers of columns of lists of ratings, without times and with them.
-_WIDTHS = (3, 4)
 _EXPECTED = "user, item, rating: columns of one length, a frame, triples, a matrix, or the path of a file"
 
 
@@ -43,6 +49,7 @@ def ratings(
     items: Sequence[Hashable] | None = None,
     time: Times | None = None,
     between: tuple[float, float] | None = None,
+    duplicates: Duplicates = "refuse",
     columns: Sequence[Any] | None = None,
     header: Header = "auto",
     dtype: torch.dtype | None = None,
@@ -66,12 +73,13 @@ def ratings(
         ..., U - 1 are positions), other labels in order of appearance.
     time: (M,) when each rating was given: numbers, or dates, which become days since 1970.
     between: the lowest and the highest rating that there can be.
+    duplicates: what is taken of several ratings of an item by one user: none ("refuse"), the "first" or "last", by time
+        or else in their order, or the "mean", which has the last time.
     columns: of a frame or a file: those of user, item, rating and perhaps time, where they are called otherwise.
-    header: of CSV and text files: whether the first line names the columns. "auto" looks at it, and says so where it is
-        not what is usual.
+    header: of CSV and text files: whether the first line names the columns. "auto" looks at it.
 
     Raises DataError for columns of different lengths, ratings that are no numbers or out of range, users and items that
-    are out of range or unknown, and pairs that occur twice.
+    are out of range or unknown, pairs that occur twice, and what may be a list or a table.
     """
     file = file_named(user, _EXPECTED) if is_path(user) and (item is None or not is_text(user)) else None
     require_file(file, header)
@@ -84,19 +92,19 @@ def ratings(
                 raise DataError("columns beside ratings", axis="rating", expected=_EXPECTED)
             found = held.to(dtype=dtype)
         elif item is None and is_matrix(held):
-            found = _matrix(held, time, how, dtype)
+            found = _matrix(held, time, how, dtype, duplicates)
         else:
             parts = _columns(held, time) if item is None else (held, item, value, time)
-            found = _ratings_of_columns(*parts, how, dtype)
-        _require_between(found.value, between)
+            found = _ratings_of_columns(*parts, how, dtype, duplicates)
+        _check_values(found.value, between)
         return found.to(device=device)
 
 
 def _table_of(source: Any, columns: Sequence[Any] | None, header: Header) -> Any:
     """Return the frame of a file, or of what may be one, with the columns that are asked for; all else as it is."""
     if is_path(source):
-        frame = read_table(Path(source), header, lists=_WIDTHS, asked=columns or ())
-        source = frame if columns is not None or _columns_by_name(frame) is not None else matrix_of(frame)
+        frame = read_table(Path(source), header, lists=WIDTHS, asked=columns or ())
+        source = frame if columns is not None or columns_by_name(frame) is not None else matrix_of(frame)
     elif is_pandas(source, "DataFrame", "Series"):
         source = with_columns(source)
         source = source if columns is not None else without_index(source, "the frame of ratings")
@@ -105,7 +113,7 @@ def _table_of(source: Any, columns: Sequence[Any] | None, header: Header) -> Any
 
 def _select_columns(source: Source, columns: Sequence[Any]) -> pd.DataFrame:
     """The columns of user, item, rating and perhaps time, by these names."""
-    if not is_pandas(source, "DataFrame") or len(list_names(columns)) not in _WIDTHS:
+    if not is_pandas(source, "DataFrame") or len(list_names(columns)) not in WIDTHS:
         raise DataError(f"columns = {columns!r} of {type(source).__name__}", axis="rating",
                         expected="those of user, item, rating, perhaps time, of a frame or a file")  # fmt: skip
     found = source[columns_called(source, columns)]
@@ -115,7 +123,8 @@ def _select_columns(source: Source, columns: Sequence[Any]) -> pd.DataFrame:
 _Sizes = tuple[tuple[int | None, Sequence[Hashable] | None], tuple[int | None, Sequence[Hashable] | None]]
 
 
-def _require_between(value: Tensor, between: tuple[float, float] | None) -> None:
+def _check_values(value: Tensor, between: tuple[float, float] | None) -> None:
+    warn_of_zeros(value)
     if between is None:
         return
     low, high = between
@@ -126,34 +135,35 @@ def _require_between(value: Tensor, between: tuple[float, float] | None) -> None
 
 
 def is_matrix(source: Any) -> bool:
-    """Whether something is a matrix of users and items, rather than a list or a frame of ratings."""
+    """Whether something is a matrix of users and items, rather than a list or a frame of ratings.
+
+    Raises DataError for an array that can only be a list, and for a frame that may be either.
+    """
     refuse_blocks(source)
     if is_pandas(source, "DataFrame"):
-        return _columns_by_name(source) is None
-    return not (is_listed(source) and len(source) > 0 and all(isinstance(one, tuple) for one in source))
-
-
-def _columns_by_name(frame: pd.DataFrame) -> dict[str, Any] | None:
-    """Column by what it is; None for a frame with items for columns. Without known names three or four columns whose
-    first two have no fractions are user, item, rating, time."""
-    called = {plain_name(column): column for column in reversed(frame.columns)}
-    found = {kind: next((called[one] for one in names if one in called), None) for kind, names in NAMES.items()}
-    if found["user"] is not None and found["item"] is not None:
-        return found
-    if frame.shape[1] not in _WIDTHS or any(frame.iloc[:, n].dtype.kind == "f" for n in (0, 1)):
-        return None
-    return dict(zip(NAMES, [*frame.columns, None], strict=False))
+        return columns_by_name(source) is None
+    if is_listed(source) and len(source) > 0 and all(isinstance(one, tuple) for one in source):
+        return False
+    if np.ndim(source) == 2 and not sparse.is_matrix(source) and np.shape(source)[1] in WIDTHS:
+        values = as_numbers(source)
+        if is_list(pd.DataFrame(np.asarray(values))):
+            found = f"an array of shape {tuple(values.shape)} that looks like a list of user, item, rating"
+            raise DataError(found, axis="rating", expected="a matrix of users and items; ratings(*x.T) reads a list")
+    return True
 
 
 def _columns(source: Any, time: Times | None) -> tuple[Any, Any, Any, Any]:
     """User, item, value and time of a frame or of tuples."""
     if is_pandas(source, "DataFrame"):
-        names = _columns_by_name(source)
+        names = columns_by_name(source)
         assert names is not None
         if names["value"] is None:
             known = " or ".join(NAMES["value"])
             told = f"{known} among {list(source.columns)}, or columns=[user, item, rating] (--columns USER,ITEM,RATING)"
             raise DataError("no column of ratings", axis="rating", expected=told)
+        others = [column for column in source.columns if column not in names.values()]
+        if others:
+            warn_of_data(f"columns {list_some(others, 4, show=repr)} are left out: no user, item, rating or time")
         if time is None and names["time"] is not None:
             time = source[names["time"]]
         return source[names["user"]], source[names["item"]], source[names["value"]], time
@@ -166,8 +176,9 @@ def _columns(source: Any, time: Times | None) -> tuple[Any, Any, Any, Any]:
 
 
 def _ratings_of_columns(
-    user: Column, item: Column, value: Column | None, time: Times | None, how: _Sizes, dtype: torch.dtype | None
-) -> Ratings:
+    user: Column, item: Column, value: Column | None, time: Times | None, how: _Sizes, dtype: torch.dtype | None,
+    duplicates: Duplicates,
+) -> Ratings:  # fmt: skip
     """The ratings of columns."""
     if value is None:
         raise DataError("users and items without ratings", axis="rating", expected=_EXPECTED)
@@ -187,8 +198,10 @@ def _ratings_of_columns(
         number_labels(given[axis], axis, *one) for axis, one in zip(("user", "item"), how, strict=True)
     )
     coords = {axis: names for axis, names in (("row", user_names), ("feature", item_names)) if names is not None}
-    when = _times(given["time"], rated.dtype) if "time" in given else None
-    return ratings_of(who, what, rated, num_users=users, num_items=items, time=when, coords=coords)
+    when = _times(given["time"]) if "time" in given else None
+    return ratings_of(
+        who, what, rated, num_users=users, num_items=items, time=when, coords=coords, duplicates=duplicates
+    )
 
 
 def _require_finite(rated: Tensor) -> None:
@@ -201,68 +214,32 @@ def _require_finite(rated: Tensor) -> None:
         raise DataError(found, axis="rating", expected="finite numbers; leave out what was not rated")
 
 
-def _times(given: np.ndarray, dtype: torch.dtype) -> Tensor:
-    """Numbers as they are; dates and what reads as such as days since 1970."""
-    given = numbers_of(given, axis="rating")
-    found = as_tensor(as_numbers(given, axis="rating"), torch.promote_types(dtype, torch.float64))
+def _times(given: np.ndarray) -> Tensor:
+    """Numbers as they are, in float64, which single precision rounds to minutes; dates and what reads as such as days
+    since 1970."""
+    found = as_tensor(as_numbers(numbers_of(given, axis="rating"), axis="rating"), torch.float64)
     if not bool(torch.isfinite(found).all()):
         raise DataError("times that are missing or infinite", axis="rating", expected="a time of every rating")
-    return found.to(dtype)
+    return found
 
 
-def number_labels(
-    given: Column, axis: str, size: int | None = None, labels: Sequence[Hashable] | None = None
-) -> tuple[np.ndarray, int, list[Any] | None]:
-    """The places of users or items, how many there are, and their labels, None where these are 0, 1, ...
-
-    size, labels: what is known of them. Raises DataError for others, by ``axis``.
-    """
-    given = _whole(to_column(given), axis)
-    if labels is not None:
-        names = plain(labels)
-        if size is not None and size != len(names):
-            raise DataError(f"{len(names)} labels", axis=axis, expected=f"{size}, as their number says")
-        return places_of(given, names, len(names), axis), len(names), labels_of(names)
-    if size is not None:
-        if not is_whole(size) or size < 1:
-            raise DataError(f"{size!r} of them", axis=axis, expected="a whole number of at least 1")
-        out = np.ones(len(given), bool) if given.dtype.kind not in "iu" else (given < 0) | (given >= size)
-        if out.any():
-            found = f"{int(out.sum())} ratings of {axis}s out of range (the first: {plain(given[out])[0]!r})"
-            raise DataError(found, axis=axis, expected=f"whole numbers from 0 to {size - 1}")
-        return given.astype(np.int64), int(size), None
-    if given.dtype.kind in "iu":
-        names, place = np.unique(given, return_inverse=True)
-        return place.astype(np.int64), len(names), labels_of(names)
-    place, found = pd.factorize(given)
-    warn_of_twins(found, axis)
-    return place.astype(np.int64), len(found), labels_of(found)
-
-
-def _whole(given: np.ndarray, axis: str) -> np.ndarray:
-    """Whole numbers as such, where all are; otherwise labels, none of them missing."""
-    if given.dtype.kind in "iub":
-        return given.astype(np.int64)
-    missing = pd.isna(given)
-    if missing.any():
-        found = f"the {axis} of rating {int(np.flatnonzero(missing)[0])} is missing"
-        raise DataError(found, axis=axis, expected="a label of every user and item")
-    if given.dtype.kind == "f" and bool((given == given.round()).all()):
-        return given.astype(np.int64)
-    return given
-
-
-def _matrix(source: Source, time: Times | None, how: _Sizes, dtype: torch.dtype | None) -> Ratings:
+def _matrix(
+    source: Source, time: Times | None, how: _Sizes, dtype: torch.dtype | None, duplicates: Duplicates
+) -> Ratings:
     """The ratings of a matrix (U, I)."""
     if time is not None:
         raise DataError("times beside a matrix", axis="rating", expected="columns user, item and rating beside time")
     coords: dict[str, list[Any]] = {}
     if isinstance(source, Data):
         source, coords = source.x_with_nan, source.coords
-    shape = [*getattr(source, "shape", ())]
-    if sparse.is_matrix(source):
-        part = scipy.sparse.coo_array(sparse.scipy_of(source))
-        user, item, value = part.row, part.col, as_numbers(part.data)
+    held: Any = source
+    shape = [*getattr(held, "shape", ())]
+    if sparse.is_matrix(held):
+        user, item, value = _entries_of(held)
+    elif is_sparse(held):
+        user, item, value = find_entries(held)
+        names = {"row": labels_of(held.index), "feature": labels_of(held.columns)}
+        coords = {axis: labels for axis, labels in names.items() if labels is not None}
     else:
         values, labels = unpack(source)
         dense = torch.as_tensor(values if torch.is_tensor(values) else np.array(values, dtype=np.float64))
@@ -274,15 +251,33 @@ def _matrix(source: Source, time: Times | None, how: _Sizes, dtype: torch.dtype 
     rated = as_tensor(value, dtype)
     _require_finite(rated)
     for axis, key, place, (size, labels) in zip(("user", "item"), ("row", "feature"), (0, 1), how, strict=True):
-        size = len(labels) if labels is not None else size
+        size = len(labels) if labels is not None and key not in coords else size
         if size is not None and size != shape[place]:
             raise DataError(f"a matrix of shape {tuple(shape)}", axis=axis, expected=f"{size} {axis}s")
         plausible_size(shape[place], len(rated), axis)
-        if labels is not None:
-            names = labels_of(labels)
-            coords = {**coords, **({key: names} if names is not None else {})}
-    users, items = np.asarray(user, np.int64), np.asarray(item, np.int64)
-    return ratings_of(users, items, rated, num_users=shape[0], num_items=shape[1], coords=dict(coords))
+    found = ratings_of(
+        user.astype(np.int64), item.astype(np.int64), rated, num_users=shape[0], num_items=shape[1],
+        coords=dict(coords), duplicates=duplicates,
+    )  # fmt: skip
+    for key, (_, labels) in zip(("row", "feature"), how, strict=True):
+        if labels is not None and key not in coords:
+            found = found.with_labels(key, labels_of(labels))
+    users, items = (labels if key in coords else None for key, (_, labels) in zip(("row", "feature"), how, strict=True))
+    return relabel(found, users=users, items=items)
+
+
+def _entries_of(matrix: MatrixLike) -> tuple[np.ndarray, np.ndarray, np.ndarray | Tensor]:
+    """User, item and value of what a sparse matrix stores, also of what it stores twice."""
+    if torch.is_tensor(matrix) and matrix.layout == torch.sparse_coo:  # to coalesce it would be to add up
+        user, item = matrix._indices().cpu().numpy()
+        return user, item, as_numbers(matrix._values())
+    given = sparse.scipy_of(matrix)
+    part = scipy.sparse.coo_array(given)
+    rated = part.data != 0
+    if getattr(given, "format", None) == "bsr" and not rated.all():
+        warn_of_data("a matrix of blocks, which are filled up with zeros: these are taken for what nobody rated")
+        return part.row[rated], part.col[rated], as_numbers(part.data[rated])
+    return part.row, part.col, as_numbers(part.data)
 
 
 def relabel(

@@ -18,6 +18,8 @@ from ppl_models.data.matrix import Data, as_matrix
 from ppl_models.data.ratings.covariates import beside_each_other
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import is_matrix, ratings, relabel
+from ppl_models.data.ratings.frames import is_sparse
+from ppl_models.data.times import numbers_of
 
 #: The axes of what is given beside ratings that may have labels, as the data call them.
 _LABELLED = {"user": "row", "item": "feature"}
@@ -86,7 +88,7 @@ def _read(
     if not isinstance(data, Ratings):
         listed: Any = data
         columns = isinstance(listed, tuple) and len(listed) == 3 and not all(isinstance(one, tuple) for one in listed)
-        if not columns and not sparse.is_matrix(data) and is_matrix(data):
+        if not columns and not sparse.is_matrix(data) and is_matrix(data) and not is_sparse(data):
             data, mask = in_columns_of(data, mask, names)
             return as_matrix(data, mask=mask, num_features=model.num_items, dtype=dtype)
         data = read_ratings(model, listed if columns else (data,), like)
@@ -130,10 +132,11 @@ def _beside(model: RatedModel, data: Data, known: Mapping[str, Any]) -> dict[str
         given = beside_each_other(known[site], site) if isinstance(known[site], Mapping) else known[site]
         axes = model.sites[site].axes
         shape: Any = tuple(lengths.get(axis, model.sizes.get(axis, 0)) for axis in axes)
-        if site == "time" and not data.is_sparse:
-            shape = tuple(data.x.shape)
-        labelled = _LABELLED.get(axes[0], "rating")
-        found[site] = finite_beside(given, data, site, shape, f"along {', '.join(axes)}", axis=labelled)
+        timed = site == "time"
+        if timed:
+            given, shape = numbers_of(given, axis="rating"), shape if data.is_sparse else tuple(data.x.shape)
+        labelled, kind = _LABELLED.get(axes[0], "rating"), torch.float64 if timed else None
+        found[site] = finite_beside(given, data, site, shape, f"along {', '.join(axes)}", axis=labelled, dtype=kind)
     return found
 
 

@@ -18,9 +18,9 @@ from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import file_named, naming
 from ppl_models.data.files.tables import columns_called, is_bare, list_names, read_table, require_file
 from ppl_models.data.held import Names, Source, is_path, is_string, labels_of, to_numpy
+from ppl_models.data.labels import number_labels
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
-from ppl_models.data.ratings.door import number_labels
 from ppl_models.data.relations.data import Relations
 
 _EXPECTED = "a mapping of relations to arrays, a long table of relation, entities and value, or the path of one"
