@@ -29,7 +29,10 @@ from ppl_models.core.model import Example, Model
 from ppl_models.core.plates import Plate
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.core.sites import Site
+from ppl_models.data.adapt import adapt
 from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.covariates import beside
+from ppl_models.data.factors import Factors
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import ScaledNormal
 from ppl_models.distributions.labellings import EndBlocks, Labelling
@@ -91,6 +94,16 @@ class CovariateSBM(OnOwnScale, BlockModel):
         object.__setattr__(self, "covariates", features)
         object.__setattr__(self, "num_nodes", len(features))
         super().__post_init__()
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """Return the model of the graph's nodes; covariates under labels are put in their order, and words and
+        Categoricals among these are indicators of all levels but the first."""
+        given = adapt(settings.get("covariates"))
+        if given is not None:
+            with about("covariates"):
+                settings["covariates"] = beside(Factors().encode("covariates", given), data, dtype=torch.float64)
+        return super().for_data(data, num_components, **settings)
 
     def settings(self) -> dict[str, Any]:
         """The dataclass fields other than ``priors``; the covariates as nested lists."""

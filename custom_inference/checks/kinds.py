@@ -137,6 +137,8 @@ def _rows(frame: pd.DataFrame, numeric: Sequence[bool], where: str) -> str | Non
         words = words if _are_answers(asked[words[0]]) and all(_is_positive(asked[name]) for name in numbers) else []
     if not words:
         return None
+    if all(asked[name].nunique() == 2 for name in words) and all(set(asked[n].dropna()) <= {0, 1} for n in numbers):
+        return "binary"  # two words a column
     odd = [name for name in words if not _are_answers(asked[name])]
     # A column of numbers that all differ, as of a respondent, is said to be one where the answers are read.
     scales = [asked[name] for name in numbers if asked[name].nunique() < len(frame)]

@@ -14,6 +14,7 @@ from ppl_models import Data, DataError, MethodError, answers, as_matrix, documen
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
 from ppl_models.data.answers import ANSWERS, has_words
+from ppl_models.data.factors import Factors
 from ppl_models.data.files.headers import end_columns
 from ppl_models.data.files.reading import file_named
 from ppl_models.data.files.tables import TABLES, ending, read_table
@@ -139,10 +140,11 @@ def recognise(x: Any, kind: str | None, among: Sequence[str] = ()) -> tuple[str,
     if kind in _DOORS and not own:
         return kind, _DOORS[kind](x), None
     data = None
-    if kind == "categories" and not own:  # a table that has words
+    if kind in ("categories", "binary") and not own:  # a table that has words
         table = read_table(file) if file is not None and ending(file) in TABLES else x
         if has_words(table):
-            data = answers(answers_in(table) if is_pandas(table, "DataFrame") else table)
+            table = answers_in(table) if is_pandas(table, "DataFrame") else table
+            data = answers(table) if kind == "categories" else as_matrix(Factors().number_two_valued("x", table))
     if data is None:
         x = x if file is None else read_matrix(file, keep_sparse=True)
         data = ratings(x) if kind == "ratings" else as_matrix(x, keep_sparse=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields, replace
 from inspect import Parameter, signature
@@ -10,10 +11,10 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import DataWarning, ModelError
 from ppl_models.data import sparse
 from ppl_models.data.adapt import adapt
-from ppl_models.data.answers import ANSWERS, number_answers
+from ppl_models.data.answers import ANSWERS, has_words, number_answers
 from ppl_models.data.covariates import read_before
 from ppl_models.data.documents.counts import as_documents
 from ppl_models.data.factors import Factors
@@ -49,6 +50,9 @@ def read_for(kind: HasExample, data: Source, settings: Mapping[str, Any]) -> Dat
     if settings.get("visible") == "categorical" and len(np.shape(cast(Any, data))) == 2:
         return read_answer_table(data)
     model = kind.example().model
+    if model.data_kind == "binary" and has_words(data):
+        with warnings.catch_warnings(action="ignore", category=DataWarning):  # ``prepare`` says it
+            data = Factors().number_two_valued("x", data)
     doors: dict[str, Callable[[Any], Data]] = {"documents": as_documents, "ratings": ratings, "sequences": sequences}
     doors |= {"relations": relations, "categories": read_answer_table}
     if model.data_kind in doors:
@@ -90,6 +94,8 @@ def with_containers(read: Callable[..., Data]) -> Callable[..., Data]:
         data, given = adapt(data), {name: adapt(value) for name, value in beside.items()}
         known = read_before(like[0] if like else data)
         factors = Factors({} if known is None else dict(known.recipe.get("levels", {})))
+        if self.data_kind == "binary" and has_words(data):
+            data = factors.number_two_valued(self.observed_site, data)
         for site, one in given.items():
             kind = self.factor_sites.get(site) if one is not None else None
             if kind == "columns":

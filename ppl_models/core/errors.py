@@ -190,7 +190,7 @@ def unknown_name(kind: str, name: object, valid: Iterable[object]) -> str:
     known = sorted(map(str, valid))
     close = difflib.get_close_matches(str(name), known, 1)
     meant = f" (did you mean {close[0]!r}?)" if close else ""
-    return f"unknown {kind} {name!r}{meant}; valid: {', '.join(known)}"
+    return f"unknown {kind} {name!r}{meant}; {'valid: ' + ', '.join(known) if known else 'it takes none'}"
 
 
 def list_some(values: Sequence[Any], most: int = 8, *, show: Callable[[Any], str] = str) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ppl_models.core.errors import DataError, about, list_some
-from ppl_models.data.held import is_listed, is_string, plain, sorted_values
+from ppl_models.core.errors import DataError, about, list_some, warn_of_data
+from ppl_models.data.held import is_listed, is_string, is_whole, plain, sorted_values
 from ppl_models.data.labels import order_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
@@ -72,7 +72,43 @@ class Factors:
                 expected = "two levels, or a site with an axis, which takes an indicator of each level but the first"
                 raise DataError(f"{len(levels)} levels ({list_some(levels)}) of one number a row", expected=expected)
             self.columns[site] = known
-            return pd.Series(_places(site, column, levels).astype(np.float64), table.index)
+            return pd.Series(_places(site, column, levels), table.index)
+
+    def number_two_valued(self, site: str, given: Any) -> Any:
+        """Return a table of 0, 1 and NaN in the place of one that has columns of two words each; the first word by the
+        alphabet, or of a Categorical, is 0, which a DataWarning says where it is decided.
+
+        Tables with columns of more words come back as they are, for the model to refuse.
+        """
+        table = given if is_pandas(given, "DataFrame") else _table(given)
+        if table is None:
+            return given
+        words = [name for name, column in table.items() if not pd.api.types.is_numeric_dtype(column.dtype)]
+        known = {name: levels for name, levels in self.columns.get(site, ()) if levels is not None}
+        found = {_key(name): known.get(_key(name)) or sorted_levels(table[name]) for name in words}
+        if any(len(levels) != 2 for levels in found.values()) or table.columns.has_duplicates:
+            return given
+        if not known and found:
+            name, levels = next(iter(found.items()))
+            more = f" and so in {len(found) - 1} more columns of two words" if len(found) > 1 else ""
+            warn_of_data(f"column {name!r} is read as 0 = {levels[0]!r} and 1 = {levels[1]!r}{more}")
+        self.columns[site] = [[_key(name), found.get(_key(name))] for name in table.columns]
+        numbers = {name: _places(str(name), table[name], found[_key(name)], missing=True) for name in words}
+        return (
+            table.assign(**{name: pd.Series(one, table.index) for name, one in numbers.items()}) if numbers else table
+        )
+
+
+def _key(name: Any) -> Any:
+    """The name of a column as files keep it."""
+    return name if is_string(name) or is_whole(name) else str(name)
+
+
+def sorted_levels(column: pd.Series) -> list[Any]:
+    """The different values of a column, those of a Categorical in their order, others by size or their letters."""
+    if is_pandas(column.dtype, "CategoricalDtype"):
+        return plain(column.cat.categories)
+    return sorted_values(column.dropna())
 
 
 def _table(given: Any) -> pd.DataFrame | None:
@@ -100,18 +136,13 @@ def _name(name: Any) -> str | None:
 
 def _levels(name: str, column: pd.Series) -> list[Any] | None:
     """The levels of a factor, those of a Categorical in their order, others sorted; None of a column of numbers."""
-    if is_pandas(column.dtype, "CategoricalDtype"):
-        found = plain(column.cat.categories)
-    elif pd.api.types.is_numeric_dtype(column.dtype):
-        return None
-    elif column.dtype.kind in "mM":
+    if column.dtype.kind in "mM":
         expected = "numbers, as column.dt.year or days since a date; or words, as column.astype(str)"
         raise DataError(f"column {name!r} of dates", expected=expected)
-    else:
-        known = column.dropna()
-        if not any(map(is_string, known)):
-            return None  # numbers of Python
-        found = sorted_values(known)
+    is_categorical = is_pandas(column.dtype, "CategoricalDtype")
+    if not is_categorical and not any(map(is_string, column.dropna().astype(object))):
+        return None
+    found = sorted_levels(column)
     if len(found) < 2:
         raise DataError(f"column {name!r} has one level alone, {list_some(found)}", expected="two or more")
     return [one if isinstance(one, str | int | float) else str(one) for one in found]
@@ -136,15 +167,16 @@ def _encode(name: str, column: pd.Series, levels: Sequence[Any] | None) -> tuple
     return values[:, None], [name]
 
 
-def _places(name: str, column: pd.Series, levels: Sequence[Any]) -> np.ndarray:
-    """The position of each cell's level, (N,)."""
-    missing = np.flatnonzero(column.isna().to_numpy())
-    if len(missing):
-        told = f"{len(missing)} cells of column {name!r} are empty (the first: of row {missing[0]})"
+def _places(name: str, column: pd.Series, levels: Sequence[Any], *, missing: bool = False) -> np.ndarray:
+    """The position of each cell's level, (N,). missing: empty cells are NaN, and no error."""
+    empty = np.flatnonzero(column.isna().to_numpy())
+    if len(empty) and not missing:
+        told = f"{len(empty)} cells of column {name!r} are empty (the first: of row {empty[0]})"
         raise DataError(told, expected="a level in each; fill in missing ones, or drop their rows")
     cells = plain(column.astype(object))
     position = {level: place for place, level in enumerate(levels)} | {str(one): k for k, one in enumerate(levels)}
-    place = np.array([position.get(one, position.get(str(one), -1)) for one in cells], dtype=np.int64)
+    place = np.array([position.get(one, position.get(str(one), -1)) for one in cells], dtype=np.float64)
+    place[empty] = np.nan
     if (place < 0).any():
         unknown = list(dict.fromkeys(one for one, at in zip(cells, place.tolist(), strict=True) if at < 0))
         listed = list_some(unknown, 4, show=repr)

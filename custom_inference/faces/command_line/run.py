@@ -67,7 +67,8 @@ def read_data(model: Model, source: Source) -> Data:
     if model.is_graph:
         return source.read_graph("counts" if model.data_kind.startswith("multi") else "binary")
     readers = {"ratings": source.read_ratings, "sequences": source.read_sequences, "categories": source.read_answers}
-    return readers.get(model.data_kind, partial(source.read, as_documents=model.data_kind == "documents"))()
+    kinds = {"as_documents": model.data_kind == "documents", "binary": model.data_kind == "binary"}
+    return readers.get(model.data_kind, partial(source.read, **kinds))()
 
 
 def _refuse_words(model: Model, source: Source) -> None:

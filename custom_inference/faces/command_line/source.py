@@ -29,7 +29,8 @@ from ppl_models import (
 from ppl_models.core.doors import read_answer_table
 from ppl_models.core.errors import list_some, warn_of_data
 from ppl_models.data import sparse
-from ppl_models.data.answers import ANSWERS
+from ppl_models.data.answers import ANSWERS, has_words
+from ppl_models.data.factors import Factors
 from ppl_models.data.files.tables import TABLES, columns_called, ending, read_table
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.datasets import read_matrix
@@ -50,14 +51,19 @@ _SPELLED = {"directed": "--directed or --undirected", "beside": "--with"}
 class Source(BesideRows):
     """The data that the options name."""
 
-    def read(self, *, as_documents: bool = False) -> Data:
+    def read(self, *, as_documents: bool = False, binary: bool = False) -> Data:
         """Rows by features, labels kept; sparse rows stay sparse where they can.
 
         Missing entries are marked before anything is compared with a threshold. as_documents: texts, lda-c and UCI
-        files are read too, and words are left out as asked.
+        files are read too, and words are left out as asked. binary: columns may hold two words each.
         """
         self.refuse(("directed",), "for a model that reads no graph", "sbm or the like")
-        data = self._raw(as_documents)
+        table, factors = self.table_of_rows() if binary and self.threshold is None else None, Factors()
+        if table is not None and has_words(table):
+            data = as_matrix(factors.number_two_valued("x", table), dtype=torch.float64)
+            data = replace(data, recipe={"levels": factors.columns})
+        else:
+            data = self._raw(as_documents)
         data = self._apply_options(_transpose(data) if self.transpose else data)
         if as_documents:
             names: Any = self.stop_words
@@ -127,7 +133,9 @@ class Source(BesideRows):
             return kind, read_weights_if_any(self.read_graph)
         if kind == "categories":
             return kind, self.read_answers()
-        return kind, self.read_ratings() if kind == "ratings" else self.read(as_documents=kind == "documents")
+        if kind == "ratings":
+            return kind, self.read_ratings()
+        return kind, self.read(as_documents=kind == "documents", binary=kind == "binary")
 
     def _kind_by_options(self, among: Sequence[str]) -> str | None:
         if self.text is not None:

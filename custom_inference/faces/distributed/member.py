@@ -31,6 +31,7 @@ from custom_inference.em.stepwise import require_blocks
 from custom_inference.em.streaming import BlockReader, StreamedRows, require_readable
 from ppl_models import Data, GraphData, MethodError, Model, RowBlocks
 from ppl_models.data import sparse
+from ppl_models.data.answers import ANSWERS
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,8 @@ class Filed:
             tensors = {"crow": x.crow_indices(), "column": x.col_indices(), "values": x.values()}
         else:
             tensors = {"x": x} | ({} if data.mask is None else {"mask": data.mask})
-        header = {"coords": json.dumps(data.coords, default=str), "width": str(x.shape[1])}
+        known = {"coords": data.coords, "recipe": data.recipe}
+        header = {"known": json.dumps(known, default=str), "width": str(x.shape[1])}
         if data.container == "graph":
             graph = cast(GraphData, data)
             tensors |= {} if graph.hidden is None else {"hidden": graph.hidden}
@@ -61,21 +63,22 @@ class Filed:
     def rows(self, at: slice) -> Data:
         with safe_open(self.path, framework="pt") as archive:
             header: dict[str, Any] = archive.metadata()
-            coords = json.loads(header["coords"])
-            if "row" in coords:
-                coords["row"] = coords["row"][at]
+            known = json.loads(header["known"])
+            coords = known["coords"]
+            coords |= {"row": coords["row"][at]} if "row" in coords else {}
+            coords |= {ANSWERS: list(map(tuple, coords[ANSWERS]))} if ANSWERS in coords else {}
             names = set(archive.keys())
             if "crow" not in names:
                 mask = archive.get_slice("mask")[at] if "mask" in names else None
-                return Data(x=archive.get_slice("x")[at], mask=mask, coords=coords)
+                return Data(x=archive.get_slice("x")[at], mask=mask, **known)
             crow: Tensor = archive.get_slice("crow")[at.start : at.stop + 1]
             first, last = int(crow[0]), int(crow[-1])
             column, values = (archive.get_slice(name)[first:last] for name in ("column", "values"))
             x = sparse.tensor(crow - first, column, values, size=(len(crow) - 1, int(header["width"])))
             if "graph" not in header:
-                return Data(x=x, coords=coords)
+                return Data(x=x, **known)
             hidden = archive.get_tensor("hidden") if "hidden" in names else None
-            return GraphData(x=x, hidden=hidden, coords=coords, **json.loads(header["graph"]))
+            return GraphData(x=x, hidden=hidden, **known, **json.loads(header["graph"]))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -29,9 +29,10 @@ from ppl_models.core.answer_models import of_each
 from ppl_models.core.scales import OnOwnScale
 from ppl_models.data import sparse
 from ppl_models.data.adapt import adapt
-from ppl_models.data.answers import ANSWERS, encode_answers, number_answers
+from ppl_models.data.answers import ANSWERS, encode_answers, has_words, number_answers
 from ppl_models.data.containers import axis_labels
 from ppl_models.data.covariates import read_before
+from ppl_models.data.factors import Factors
 from ppl_models.data.held import is_string, is_whole, labels_of, to_numpy
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import as_matrix
@@ -170,11 +171,15 @@ class ModelEstimator(BaseEstimator):
                 given, coords[ANSWERS] = number_answers(given, asked)
             elif known is not None:
                 given, coords[ANSWERS] = encode_answers(given, known)
+        factors = Factors({} if reset else dict(self.fit_.data.recipe.get("levels", {})))
+        if self._data_kind == "binary" and has_words(given):
+            given = factors.number_two_valued("x", given)
         x = self._validate(given, reset=reset, **settings)
         names = getattr(self, "feature_names_in_", None)
         coords |= {} if names is None else {"feature": names.tolist()}
         coords = {axis: one for axis, one in coords.items() if one}
-        return replace(as_matrix(x, keep_sparse=True, dtype=torch.float64), coords=coords)
+        recipe = {"levels": factors.columns} if factors.columns else {}
+        return replace(as_matrix(x, keep_sparse=True, dtype=torch.float64), coords=coords, recipe=recipe)
 
     def _model(self, data: Data, given: Mapping[str, Any]) -> Model:
         """The model whose shape fits the data, with the estimator's settings and priors."""
