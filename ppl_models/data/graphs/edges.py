@@ -18,7 +18,9 @@ Array = NDArray[Any]
 KINDS = ("binary", "counts", None)
 #: Edges of a list of which none has its reverse: so many in an order of the nodes by chance at least once in 2^5 lists,
 #: so many in any order are suspect, and fewer where among so few nodes more than e^-3 of random lists have a reverse.
-_FEW, _MANY, _CHANCE = 6, 20, 6
+FEW, _MANY, _CHANCE = 6, 20, 6
+_LISTED = "directed=False (--undirected) reads them as undirected, and directed=True says that they are directed"
+_TRIANGLE = "take x + x.T if the graph is undirected, and directed=True (--directed) if it is not"
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,7 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
             return edges.directed
         directed = edges.listed or _asymmetry(edges) is not None
         if directed:
-            _warn_of_one_way(edges)
+            warn_of_one_way(edges, _LISTED if edges.listed else _TRIANGLE, "edges")
         return directed
     if directed and edges.directed is False:
         found, expected = "an undirected graph where a directed one is needed", "a model with directed=False"
@@ -167,17 +169,18 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
     return directed
 
 
-def _warn_of_one_way(edges: EdgeList) -> None:
-    """Warn where edges without a direction of their own were perhaps listed once each, or all of them twice."""
+def warn_of_one_way(edges: EdgeList, cure: str, what: str) -> None:
+    """Warn where edges without a direction of their own were perhaps listed once each, or all of them twice.
+
+    cure: how to say otherwise. what: the edges are called.
+    """
     edges = edges.only(edges.row != edges.column)
     size, many = edges.num_nodes, len(np.unique(edges.key))
     mutual = int(np.isin(dyad_key(edges.column, edges.row, size), edges.key).sum())
-    if edges.listed and mutual == len(edges.row) >= _FEW and _asymmetry(edges) is None:
-        warn_of_data(
-            f"all {many} edges are listed in both directions, and read as directed, so that each counts twice; "
-            "directed=False (--undirected) reads them as undirected, directed=True as they are"
-        )
     if mutual:
+        if edges.listed and mutual == len(edges.row) >= FEW and _asymmetry(edges) is None:
+            both = f"all {many} {what} are listed in both directions, and read as directed, so that each counts twice"
+            warn_of_data(f"{both}; {cure}")
         return
     met, place = np.unique(np.stack([edges.row, edges.column], 1), return_index=True)
     appeared = np.zeros(size, dtype=np.int64)
@@ -187,14 +190,9 @@ def _warn_of_one_way(edges: EdgeList) -> None:
     held = [by for by, rank in orders.items() if _is_triangle(rank[edges.row], rank[edges.column])]
     triangle = not edges.listed and "of the nodes" in held
     dense = many > 1 and many**2 > _CHANCE * len(met) * (len(met) - 1)
-    if not (triangle or dense or many >= (_FEW if held else _MANY)):
-        return
-    how = f", and each follows the order {held[0]}" if held else ""
-    cure = "directed=False (--undirected) reads them as undirected, and directed=True says that they are directed"
-    if not edges.listed:
-        cure = "take x + x.T if the graph is undirected, and directed=True (--directed) if it is not"
-    what = "edges" if edges.listed else "edges of the adjacency matrix"
-    warn_of_data(f"none of the {many} {what} has its reverse{how}: they are read as directed; {cure}")
+    if triangle or dense or many >= (FEW if held else _MANY):
+        how = f", and each follows the order {held[0]}" if held else ""
+        warn_of_data(f"none of the {many} {what} has its reverse{how}: they are read as directed; {cure}")
 
 
 def _is_triangle(row: Array, column: Array) -> bool:
@@ -232,7 +230,7 @@ def _without_hidden(edges: EdgeList) -> EdgeList:
     """
     size, hidden = edges.num_nodes, edges.hidden
     if hidden is not None and not edges.directed:
-        key, back = dyad_key(*hidden, size), dyad_key(*hidden[::-1], size)
+        key, back = dyad_key(hidden[0], hidden[1], size), dyad_key(hidden[1], hidden[0], size)
         if not edges.listed:
             shown = edges.only(~np.isin(edges.key, key))
             known = shown.only(np.isin(shown.key, back[~np.isin(back, key)]))
