@@ -83,8 +83,8 @@ def find_header(rows: Sequence[Sequence[str]], *, lists: Sequence[int] = (), cus
     first, body = list(rows[0]), [row for row in rows[1:] if len(row) == len(rows[0])]
     listed = len(first) in lists
     columns = [[cell for row in body if not _is_missing(cell := row[j])] for j in range(len(first))]
-    numeric = [bool(column) and all(map(_is_number, column)) for column in columns]
-    texts = [j for j, cell in enumerate(first) if not (_is_missing(cell) or _is_number(cell))]
+    numeric = [bool(column) and all(map(is_number_text, column)) for column in columns]
+    texts = [j for j, cell in enumerate(first) if not (_is_missing(cell) or is_number_text(cell))]
     above = [first[j] for j in texts if numeric[j]]
     if above:
         return Found(True, f"{above[0]!r} stands above numbers")
@@ -96,7 +96,7 @@ def find_header(rows: Sequence[Sequence[str]], *, lists: Sequence[int] = (), cus
     pooled = {cell for j in (0, 1) for cell in columns[j]} if listed else set()
     below = [first[j] for j in texts if first[j] in pooled or first[j] in columns[j]]
     known = [first[j] for j in texts if plain_name(first[j]) in _KNOWN]
-    numbers = [j for j, cell in enumerate(first) if _is_number(cell) and (numeric[j] or not body)]
+    numbers = [j for j, cell in enumerate(first) if is_number_text(cell) and (numeric[j] or not body)]
     if known and not below and (not numbers or 2 * len(known) >= len(first)):
         return Found(True, f"{known[0]!r} is what such columns are called")
     if numbers:
@@ -139,5 +139,6 @@ def _is_missing(cell: str) -> bool:
     return cell.lower() in _MISSING
 
 
-def _is_number(cell: str) -> bool:
+def is_number_text(cell: str) -> bool:
+    """Whether a field is a number."""
     return _NUMBER.fullmatch(cell) is not None

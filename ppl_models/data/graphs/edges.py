@@ -147,7 +147,8 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
             return edges.directed
         directed = edges.listed or _asymmetry(edges) is not None
         if directed:
-            warn_of_one_way(edges, _LISTED if edges.listed else _TRIANGLE, "edges")
+            what, cure = ("edges", _LISTED) if edges.listed else ("edges of the adjacency matrix", _TRIANGLE)
+            warn_of_one_way(edges, cure, what)
         return directed
     if directed and edges.directed is False:
         found, expected = "an undirected graph where a directed one is needed", "a model with directed=False"
@@ -192,6 +193,7 @@ def warn_of_one_way(edges: EdgeList, cure: str, what: str) -> None:
     dense = many > 1 and many**2 > _CHANCE * len(met) * (len(met) - 1)
     if triangle or dense or many >= (FEW if held else _MANY):
         how = f", and each follows the order {held[0]}" if held else ""
+        how = ", and all are on one side of its diagonal" if triangle else how
         warn_of_data(f"none of the {many} {what} has its reverse{how}: they are read as directed; {cure}")
 
 

@@ -109,6 +109,8 @@ def as_values(values: Sequence[Any]) -> Array:
 
 def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
     """Edges whose ends are names or numbers of nodes."""
+    if {end.dtype.kind for end in ends} == {"i", "u"}:  # together numpy's floats, where large numbers are not exact
+        ends = [objects(end.tolist()) for end in ends]
     at, names, size = _number_nodes(np.stack(ends, axis=1).ravel(), how)
     row, column = at[::2], at[1::2]
     if not size:
