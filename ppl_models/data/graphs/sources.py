@@ -87,8 +87,9 @@ def _check_square(shape: tuple[int, ...]) -> None:
 def _from_dense(values: Array, rows: list[Any] | None, columns: list[Any] | None, how: Reading) -> EdgeList:
     """A matrix whose axes may have labels: the same nodes on both, the columns in any order; NaN hides a dyad."""
     _check_square(values.shape)
-    if rows is None and columns is not None and set(columns) == set(range(len(columns))):
-        rows = list(range(len(columns)))  # which say no more than their places, unless the columns are in another order
+    if (rows is None) != (columns is None) and set(rows or columns or ()) == set(range(len(values))):
+        places = list(range(len(values)))  # which say no more, unless the other axis is in another order
+        rows, columns = rows or places, columns or places
     if rows is not None and columns is not None and rows != columns:
         place = index_of(rows, "node").get_indexer(objects(columns))
         if (place < 0).any() or len(set(place.tolist())) < len(place):
