@@ -163,9 +163,11 @@ class Source(BesideRows):
 
     def read_relations(self) -> Data:
         """A long table of relations."""
-        read = {"file", "header", "drop"}
-        self.refuse({one.name for one in fields(self)} - read, "for relations", "--header, --drop")
-        return relations(self.file, header=self.header_given, drop=split_names(self.drop), dtype=torch.float64)
+        read = {"file", "header", "drop", "directed"}
+        self.refuse({one.name for one in fields(self)} - read, "for relations", "--header, --drop, --undirected")
+        symmetric = None if self.directed is None else not self.directed
+        drop = split_names(self.drop)
+        return relations(self.file, symmetric=symmetric, header=self.header_given, drop=drop, dtype=torch.float64)
 
     def _from_table(self) -> Data | None:
         """The rows without the columns that stand beside them; None where no columns were named."""

@@ -109,10 +109,13 @@ def edges_by_place(path: Path, frame: pd.DataFrame, weight: str | None) -> pd.Da
     return _of_one_kind(frame)
 
 
-def without_times(path: Path, frame: pd.DataFrame, weight: str | None) -> pd.DataFrame:
-    """A table of edges without times behind the two ends or the weight, unless they are asked for as the weight."""
+def without_times(path: Path, frame: pd.DataFrame, weight: str | None = None, cure: str | None = None) -> pd.DataFrame:
+    """A table of edges without times behind the two ends or the weight, unless they are asked for as the weight.
+
+    cure: what else asks for them.
+    """
     asked = weight is not None if frame.shape[1] == 3 else weight == str(frame.columns[-1])
-    found = frame.shape[1] in (3, 4) and not asked and _is_time(path, frame, frame.columns[-1])
+    found = frame.shape[1] in (3, 4) and not asked and _is_time(path, frame, frame.columns[-1], cure)
     return frame.iloc[:, :-1] if found else frame
 
 
@@ -131,7 +134,7 @@ def _of_one_kind(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.astype({NAMES[whole.index(True)]: str})
 
 
-def _is_time(path: Path, frame: pd.DataFrame, name: Hashable) -> bool:
+def _is_time(path: Path, frame: pd.DataFrame, name: Hashable, cure: str | None = None) -> bool:
     """Whether a column holds times rather than weights, by its name or its numbers; a DataWarning says so."""
     numbers: Any = pd.to_numeric(frame[name], errors="coerce")
     unix = bool((numbers == numbers.round()).all()) and any(numbers.between(*limits).all() for limits in _UNIX)
@@ -140,6 +143,6 @@ def _is_time(path: Path, frame: pd.DataFrame, name: Hashable) -> bool:
     first = plain(frame[name].iloc[:1])[0]
     warn_of_data(
         f"{path}: column {str(name)!r} looks like times (the first: {first}), and is not taken for weights; "
-        f"weight={str(name)!r} takes it"
+        f"{cure or f'weight={str(name)!r}'} takes it"
     )
     return True

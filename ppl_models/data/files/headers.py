@@ -52,12 +52,14 @@ def end_columns(names: Sequence[Any]) -> tuple[Any, Any] | None:
 
 def separator(text: str, ending: str) -> str:
     r"""What keeps the fields of a table apart: "," or ";" in CSV, else the first of "::", tab, "," and blanks (``\s+``)
-    that cuts all lines into as many fields, two or more."""
+    that cuts all lines into as many fields, two or more; tabs not where fields between them are numbers with blanks."""
     lines = [line for line in text.split("\n") if line.strip()][:_LINES]
     usual = {".csv": [",", ";", "\t"], ".tsv": ["\t"], ".tab": ["\t"]}.get(ending, ["::", "\t", ",", ";", r"\s+"])
     for one in usual:
-        widths = {len(fields) for fields in fields_of(lines, one)}
-        if len(widths) == 1 and widths.pop() > 1:
+        rows = fields_of(lines, one)
+        widths = {len(fields) for fields in rows}
+        several = any(" " in cell and all(map(is_number_text, cell.split())) for row in rows for cell in row)
+        if len(widths) == 1 and widths.pop() > 1 and not (one == "\t" == usual[1] and several):
             return one
     return usual[0] if ending in (".csv", ".tsv", ".tab") else r"\s+"
 

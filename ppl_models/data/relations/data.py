@@ -81,9 +81,10 @@ class Relations(Data):
         if unlisted.shape != (len(relations),) or not bool(((unlisted == 0) | torch.isnan(unlisted)).all()):
             raise DataError(f"unlisted of shape {tuple(unlisted.shape)}", expected="0 or NaN for every relation")
         coords = {t: names for t, names in data.coords.items() if t in types}
+        x, others = _without_loops(data.x, pairs, self_loops), {"unlisted": unlisted}
         made = cls(
-            x=data.x, types=dict(types), relations=pairs, coords=coords, others={"unlisted": unlisted},
-            symmetric=symmetric, self_loops=self_loops,
+            x=x, types=dict(types), relations=pairs, coords=coords, others=others, symmetric=symmetric,
+            self_loops=self_loops,
         )  # fmt: skip
         made._check()
         return made
@@ -221,6 +222,16 @@ class Relations(Data):
                 )
 
 
+def _without_loops(x: Tensor, relations: Mapping[str, Sequence[str]], self_loops: Sequence[str]) -> Tensor:
+    """The table without cells of entities with themselves that are none, as there are in tables of earlier versions."""
+    for r, (name, types) in enumerate(relations.items()):
+        loops = (x[:, 0] == r) & (x[:, 1] == x[:, 2])
+        if of_one_type(types) and name not in self_loops and bool(loops.any()):
+            warn_of_data(f"{int(loops.sum())} self loops of '{name}' were left out; IRM(self_loops=True) keeps them")
+            x = x[~loops]
+    return x
+
+
 def of_one_type(types: Sequence[str]) -> bool:
     """Whether a relation is one of a type with itself: two axes of one type."""
     return len(types) == 2 and types[0] == types[1]
@@ -232,10 +243,8 @@ def those_named(
     """The relations that an option names, or True: all that are of a type with itself. Raises the error for others."""
     fit = [name for name, types in relations.items() if of_one_type(types)]
     asked = fit if names is True else [] if names is False else list_names(names)
-    wrong = [name for name in asked if name not in fit]
-    if wrong:
-        problem = f"{option} of {wrong[0]!r}, which is no relation of a type with itself"
-        raise error(
-            f"{problem}; expected some of {', '.join(fit) or 'those (there are none)'}, or True for all of them"
-        )
+    wrong = next((name for name in asked if name not in fit), None)
+    if wrong is not None or (names is True and not fit):
+        problem = f"{option} of {'relations' if wrong is None else repr(wrong)}"
+        raise error(f"{problem}; expected relations of a type with itself: {', '.join(fit) or 'there are none'}")
     return tuple(name for name in fit if name in asked)

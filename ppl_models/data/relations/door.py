@@ -96,7 +96,7 @@ def _read_tables(
     """The cells of every relation, as the source holds them."""
     held: Any = source
     if file is not None:
-        held = with_names(read_table(file, header, lists=range(2, 9), asked=list_names(drop)))
+        held = with_names(read_table(file, header, lists=range(2, 9), asked=list_names(drop)), file)
     elif is_pandas(held, "DataFrame"):
         held = without_index(held, "the table of relations", list_names(drop))
     elif is_networkx(held, "Graph") and axes:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ppl_models.core.errors import DataError
+from ppl_models.data.files.edge_frames import without_times
 from ppl_models.data.files.tables import is_bare
 from ppl_models.data.lazy import pandas as pd
 
@@ -16,10 +18,12 @@ from ppl_models.data.lazy import pandas as pd
 _RELATION, VALUE = ("relation", "predicate"), ("value", "x", "rating")
 
 
-def with_names(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table without names: the entities by the numbers of their columns, of one type where columns share some."""
+def with_names(frame: pd.DataFrame, path: Path | None = None) -> pd.DataFrame:
+    """A table without names: the entities by the numbers of their columns, of one type where columns share some; times
+    behind two entities, or behind their value, are left out."""
     if not is_bare(frame):
         return frame
+    frame = frame if path is None else without_times(path, frame, cure="a header that calls it value")
     has_value = frame.shape[1] > 2 and pd.api.types.is_numeric_dtype(frame.iloc[:, -1])
     ends = frame.iloc[:, :-1] if has_value else frame
     shared = _share_entities(ends)

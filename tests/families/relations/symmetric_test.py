@@ -109,7 +109,9 @@ def test_symmetric_matrices_are_recognised_as_those_of_graphs_are():
     assert relations({"knows": weights}, AXES).symmetric == ("knows",)
     with pytest.raises(DataError, match="'knows': not symmetric: .* -> .* has 1, .* has 0"):
         relations({"knows": WAYS}, AXES, symmetric=True)
-    with pytest.raises(DataError, match="symmetric of 'likes', which is no relation of a type with itself"):
+    with pytest.raises(
+        DataError, match="symmetric of 'likes'; expected relations of a type with itself: there are none"
+    ):
         relations({"likes": X}, {"likes": ("person", "film")}, symmetric="likes")
     with pytest.raises(ModelError, match="self_loops of 'likes'"):
         IRM(types={"a": 2, "b": 2}, relations={"likes": ("a", "b")}, self_loops=("likes",))
@@ -123,6 +125,9 @@ def test_the_diagonal_is_left_out_and_said():
     with pytest.warns(DataWarning, match="1 self loops of 'related'"):
         assert len(relations(table)) == 1
     assert len(relations(table, self_loops=True)) == 2
+    old = Data(x=torch.tensor([[0, 0, 0, 1.0], [0, 0, 1, 1.0], [0, 1, 1, torch.nan]]))  # as earlier versions saved them
+    with pytest.warns(DataWarning, match="2 self loops of 'knows'"):
+        assert len(IRM(types={"person": 2}, relations=AXES).prepare(old, unlisted=torch.zeros(1))) == 1
 
 
 def test_models_and_data_that_differ_are_refused_or_warned_of():
@@ -167,6 +172,32 @@ def test_long_tables_are_directed_and_say_so_where_that_is_doubtful(tmp_path):
     frames[2].loc[0, ["person_1", "person_2"]] = frames[2].loc[1, ["person_2", "person_1"]].tolist()
     with pytest.raises(DataError, match="not symmetric"):
         relations(frames[2], symmetric=True)
+
+
+@pytest.mark.parametrize("layout", ["{} {}\t1 {}", "{}\t{} 1\t{}", "{} {} 1 {}", "{}\t{}\t1\t{}"])
+def test_files_of_edges_in_a_mixture_with_times(tmp_path, layout):
+    lines = [layout.format(i, j, 1_082_008_561 + n) for n, (i, j) in enumerate(EDGES)]
+    (tmp_path / "e.txt").write_text("\n".join(lines))
+    with pytest.warns(DataWarning, match="column '3' looks like times"):
+        data = relations(tmp_path / "e.txt", symmetric=True, unlisted="zero")
+    assert data.relations == {"related": ("entity", "entity")} and len(data) == len(EDGES)
+    assert bool((data.x[:, -1] == 1).all())
+
+
+def test_the_shell_reads_edges_as_python_does(tmp_path):
+    from typer.testing import CliRunner
+
+    from custom_inference.faces.command_line.app import app
+
+    path, out = tmp_path / "e.csv", tmp_path / "fit"
+    path.write_text("a,b\n" + "".join(f"p{i:02d},p{j:02d}\n" for i, j in EDGES))
+    words = ["fit", "irm", str(path), "--set", "rounds=2", "--no-progress", "--out"]
+    said = CliRunner().invoke(app, [*words, str(out)])
+    assert said.exit_code == 0 and "read as directed" in " ".join(said.output.split()) and "--undirected" in said.output
+    for option, symmetric in (("--undirected", ("related",)), ("--directed", ())):
+        found = CliRunner().invoke(app, [*words, str(out / option[2:]), option])
+        assert found.exit_code == 0, found.output
+        assert ci.Fit.load(out / option[2:] / "fit.safetensors").model.symmetric == symmetric  # pyright: ignore
 
 
 def test_lists_of_pairs_and_graphs_of_networkx():
