@@ -81,7 +81,7 @@ class Relations(Data):
         if unlisted.shape != (len(relations),) or not bool(((unlisted == 0) | torch.isnan(unlisted)).all()):
             raise DataError(f"unlisted of shape {tuple(unlisted.shape)}", expected="0 or NaN for every relation")
         coords = {t: names for t, names in data.coords.items() if t in types}
-        x, others = _without_loops(data.x, pairs, self_loops), {"unlisted": unlisted}
+        x, others = without_loops(data.x, pairs, self_loops, coords), {"unlisted": unlisted}
         made = cls(
             x=x, types=dict(types), relations=pairs, coords=coords, others=others, symmetric=symmetric,
             self_loops=self_loops,
@@ -222,13 +222,21 @@ class Relations(Data):
                 )
 
 
-def _without_loops(x: Tensor, relations: Mapping[str, Sequence[str]], self_loops: Sequence[str]) -> Tensor:
-    """The table without cells of entities with themselves that are none, as there are in tables of earlier versions."""
+def without_loops(
+    x: Tensor, relations: Mapping[str, Sequence[str]], self_loops: Sequence[str], coords: Mapping[str, Sequence[Any]]
+) -> Tensor:
+    """The table without cells of entities with themselves, but of ``self_loops``; a DataWarning says where they are not
+    0. Tables that earlier versions saved have some too."""
     for r, (name, types) in enumerate(relations.items()):
         loops = (x[:, 0] == r) & (x[:, 1] == x[:, 2])
-        if of_one_type(types) and name not in self_loops and bool(loops.any()):
-            warn_of_data(f"{int(loops.sum())} self loops of '{name}' were left out; IRM(self_loops=True) keeps them")
-            x = x[~loops]
+        if not of_one_type(types) or name in self_loops:
+            continue
+        said = x[loops & (torch.nan_to_num(x[:, -1]) != 0), 1].long().tolist()
+        if said:
+            first = coords[types[0]][said[0]] if types[0] in coords else said[0]
+            found = f"{len(said)} self loops of '{name}' were left out (the first: at {first!r})"
+            warn_of_data(f"{found}; self_loops=True keeps them")
+        x = x[~loops]
     return x
 
 

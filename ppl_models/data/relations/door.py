@@ -24,7 +24,7 @@ from ppl_models.data.held import Names, Source, is_listed, is_path, is_string, l
 from ppl_models.data.lazy import is_networkx, is_pandas
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.ratings.door import number_labels
-from ppl_models.data.relations.data import Relations, of_one_type, those_named
+from ppl_models.data.relations.data import Relations, of_one_type, those_named, without_loops
 from ppl_models.data.relations.dyads import Dyads
 from ppl_models.data.relations.tables import VALUE, as_frame, as_table, numbers_of, of_long, type_called, with_names
 
@@ -250,7 +250,7 @@ class _Door:
                 said, size = one.symmetric if symmetric is None else one.name in alike, types[one.types[0]]
                 names, sure = coords.get(one.types[0], range(size)), symmetric in (None, True, False)
                 found = Dyads(one.name, ends[0], ends[1], values, size, names, one.closed, not one.placed, said, sure)
-                found = (found if one.name in loops else found.without_loops()).settle()
+                found = found.settle()
                 ends, values = [found.row, found.column], found.value
                 alike = (*alike, one.name) if found.symmetric and one.name not in alike else alike
             cells = np.full((len(values), 2 + width), -1.0)
@@ -260,9 +260,9 @@ class _Door:
             rows.append(cells)
         wide = any(type_for(torch.as_tensor(one)) == torch.float64 for one in rows)
         x = as_tensor(np.concatenate(rows), dtype or (torch.float64 if wide else None))
-        unlisted = torch.tensor([0.0 if one.closed else torch.nan for one in self.parts]).to(x)
+        x, closed = without_loops(x, relations, loops, coords), [0.0 if one.closed else torch.nan for one in self.parts]
         made = Relations(
-            x=x, types=types, relations=relations, coords=coords, others={"unlisted": unlisted},
+            x=x, types=types, relations=relations, coords=coords, others={"unlisted": torch.tensor(closed).to(x)},
             symmetric=tuple(alike), self_loops=loops,
         )  # fmt: skip
         made._check()

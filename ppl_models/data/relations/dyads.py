@@ -37,18 +37,6 @@ class Dyads(NamedTuple):
     def only(self, kept: Array) -> Dyads:
         return self._replace(row=self.row[kept], column=self.column[kept], value=self.value[kept])
 
-    def without_loops(self) -> Dyads:
-        """The cells of different entities; a DataWarning says where others were not 0."""
-        own = self.row == self.column
-        said = np.flatnonzero(own & (np.nan_to_num(self.value) != 0))
-        if len(said):
-            first = self.labels[int(self.row[said[0]])]
-            warn_of_data(
-                f"{len(said)} self loops of '{self.name}' were left out (the first: at {first!r}); "
-                "self_loops=True keeps them"
-            )
-        return self.only(~own)
-
     def settle(self) -> Dyads:
         """Each pair once, from the smaller number, where the relation is symmetric: said to be, or a matrix that is
         its transpose where both directions were observed. Else as it is, with a DataWarning where that is doubtful."""
@@ -80,7 +68,8 @@ class Dyads(NamedTuple):
         low, high = np.minimum(self.row, self.column), np.maximum(self.row, self.column)
         order = np.lexsort((np.isnan(self.value), dyad_key(low, high, self.size)))
         key, value, missing = dyad_key(low, high, self.size)[order], self.value[order], np.isnan(self.value[order])
-        again = np.append(False, key[1:] == key[:-1])
+        again = np.zeros(len(key), dtype=bool)
+        again[1:] = key[1:] == key[:-1]
         differs = again & ~missing & (value != np.roll(value, 1))
         alone = ~again & (low < high)[order] & ~np.append(again[1:], False)
         if self.zero and not self.listed:  # the other direction is 0

@@ -120,13 +120,15 @@ def test_symmetric_matrices_are_recognised_as_those_of_graphs_are():
 def test_the_diagonal_is_left_out_and_said():
     with pytest.warns(DataWarning, match="2 self loops of 'knows' were left out .*: at 1.; self_loops=True keeps them"):
         data = relations({"knows": X + np.diag([0, 1, 0, 1.0, 0, 0])}, AXES)
-    assert np.isnan(data.array("knows").diagonal()).all()
+    assert np.isnan(data.array("knows").diagonal()).all() and data.symmetric == ("knows",)
+    empty = relations({"knows": np.zeros((3, 3))}, AXES)
+    assert empty.symmetric == ("knows",) and np.nansum(empty.array("knows")) == len(empty) == 0
     table = pd.DataFrame({"person_1": ["a", "a"], "person_2": ["a", "b"], "value": [3.0, 1.0]})
     with pytest.warns(DataWarning, match="1 self loops of 'related'"):
         assert len(relations(table)) == 1
     assert len(relations(table, self_loops=True)) == 2
     old = Data(x=torch.tensor([[0, 0, 0, 1.0], [0, 0, 1, 1.0], [0, 1, 1, torch.nan]]))  # as earlier versions saved them
-    with pytest.warns(DataWarning, match="2 self loops of 'knows'"):
+    with pytest.warns(DataWarning, match="1 self loops of 'knows'"):
         assert len(IRM(types={"person": 2}, relations=AXES).prepare(old, unlisted=torch.zeros(1))) == 1
 
 
