@@ -154,6 +154,9 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
         found, expected = "an undirected graph where a directed one is needed", "a model with directed=False"
         raise DataError(found, expected=f"{expected}, or a directed graph (networkx: to_directed())")
     looks_undirected = warn_symmetric and not edges.listed and edges.directed is None and len(edges.row) > 0
+    if edges.hidden is not None:  # what was seen in one direction alone does not count twice
+        row, column = edges.hidden
+        looks_undirected &= set(dyad_key(row, column, edges.num_nodes)) == set(dyad_key(column, row, edges.num_nodes))
     if directed and looks_undirected and _asymmetry(edges) is None:
         warn_of_data(
             "the adjacency matrix is symmetric but read as directed, so that every edge counts twice; a model with "

@@ -11,8 +11,10 @@ from ppl_models.core.errors import DataError, warn_of_data
 from ppl_models.data.graphs.edges import FEW, Array, EdgeList, dyad_key, warn_of_one_way
 from ppl_models.data.held import labels_of
 
-_CURE = "symmetric=True (--undirected) reads them as undirected, and symmetric=False (--directed) says that they are "
-_CURE += "directed"
+_LISTED = "symmetric=True (--undirected) reads them as undirected, and symmetric=False (--directed) as they are"
+_TRIANGLE = "take x + x.T if the relation is undirected, and symmetric=False if it is not"
+#: Differences of two real cells that are rounding.
+_ROUNDING = 1e-6
 
 
 class Dyads(NamedTuple):
@@ -58,7 +60,7 @@ class Dyads(NamedTuple):
         seen = self.only(~np.isnan(self.value) & ((self.value != 0) | (not self.zero)))
         names = labels_of(self.labels)
         edges = EdgeList(seen.row, seen.column, seen.value, self.size, names=names, listed=self.listed)
-        warn_of_one_way(edges, _CURE, f"cells of '{self.name}'")
+        warn_of_one_way(edges, _LISTED if self.listed else _TRIANGLE, f"cells of '{self.name}'")
         return self._replace(symmetric=False)
 
     def _fold(self) -> tuple[Dyads, str | None]:
@@ -70,7 +72,7 @@ class Dyads(NamedTuple):
         key, value, missing = dyad_key(low, high, self.size)[order], self.value[order], np.isnan(self.value[order])
         again = np.zeros(len(key), dtype=bool)
         again[1:] = key[1:] == key[:-1]
-        differs = again & ~missing & (value != np.roll(value, 1))
+        differs = again & ~missing & ~np.isclose(value, np.roll(value, 1), rtol=_ROUNDING, atol=0)
         alone = ~again & (low < high)[order] & ~np.append(again[1:], False)
         if self.zero and not self.listed:  # the other direction is 0
             differs |= alone & ~missing & (value != 0)

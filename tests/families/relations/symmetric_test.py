@@ -107,6 +107,10 @@ def test_symmetric_matrices_are_recognised_as_those_of_graphs_are():
     weights = np.where(X > 0, 2.5, np.nan)
     weights[0, 1] = weights[1, 0] = -1.0
     assert relations({"knows": weights}, AXES).symmetric == ("knows",)
+    correlations = np.corrcoef(RNG.normal(size=(6, 30))) - np.eye(6)  # symmetric but for roundings
+    assert relations({"knows": correlations - np.diag(correlations.diagonal())}, AXES).symmetric == ("knows",)
+    with pytest.warns(DataWarning, match="none of the .* on one side of its diagonal.*take x .* x.T"):
+        assert relations({"knows": np.triu(X)}, AXES).symmetric == ()
     with pytest.raises(DataError, match="'knows': not symmetric: .* -> .* has 1, .* has 0"):
         relations({"knows": WAYS}, AXES, symmetric=True)
     with pytest.raises(
