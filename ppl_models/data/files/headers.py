@@ -59,7 +59,7 @@ def separator(text: str, ending: str) -> str:
         rows = fields_of(lines, one)
         widths = {len(fields) for fields in rows}
         several = any(" " in cell and all(map(is_number_text, cell.split())) for row in rows for cell in row)
-        if len(widths) == 1 and widths.pop() > 1 and not (one == "\t" == usual[1] and several):
+        if len(widths) == 1 and widths.pop() > 1 and not (several and one == "\t" and r"\s+" in usual):
             return one
     return usual[0] if ending in (".csv", ".tsv", ".tab") else r"\s+"
 
