@@ -8,7 +8,12 @@ hidden relational models*, UAI 2006). Types t, entities i, relations R:
     p(R(i, j, k) = 1 | q_i^1 = a, q_j^1 = b, q_k^2 = c, eta) = eta_abc                                 (eq. 27.82)
     p(R^1, R^2, ... | q, eta) = prod_r p(R^r | q of its types, eta^r)                                    (eq. 27.83)
 
-A relation has any number of axes; several may be of one type. Its cells may also be categories, counts, or real
+A relation has any number of axes; several may be of one type. Of a relation of a type with itself the diagonal (i, i)
+is no cell unless that is said (``self_loops``); a symmetric one is one observation a pair,
+
+    R(i, j) = R(j, i),   i < j,       eta_ab = eta_ba,       eta_ab ~ Beta(1, 1) for a <= b.
+
+Its cells may also be categories, counts, or real
 numbers,
 
     p(R_ij = r | q_i^u = a, q_j^v = b) = Normal(r | mu_ab, 1 / lambda_ab)                                (eq. 27.85)
@@ -36,7 +41,9 @@ from ppl_models.core.priors import move_prior
 from ppl_models.core.sites import Site
 from ppl_models.core.units import centre_and_unit, require_units
 from ppl_models.data.matrix import Data
+from ppl_models.data.relations.data import of_one_type
 from ppl_models.data.relations.door import relations
+from ppl_models.distributions.labellings import Symmetric
 from ppl_models.distributions.partitions import ChineseRestaurant, Relation, RelationCells
 from ppl_models.kinds.relations import RelationModel, kinds_of_cells, require_known
 
@@ -56,6 +63,8 @@ class IRM(RelationModel):
     types: name -> number of entities. relations: name -> the types of its axes.
     cells: relation -> "bernoulli" (the default), "categorical", "poisson" or "gaussian": what its cells are.
     num_categories: relation -> C, of categorical ones: whole numbers below C.
+    symmetric, self_loops: names of relations of a type with itself, or True for all of these: those in which (i, j) and
+        (j, i) are one cell, and those in which (i, i) is one.
     centre, unit: relation -> c and s of real cells r, on whose scale (r - c) / s the default priors below hold; of
         relations that are not named the mean and the standard deviation of the cells that are fitted, or 0 and 1 where
         the program runs by itself. Values of sites, and priors that are given, are those of the cells as they are.
@@ -140,6 +149,7 @@ class IRM(RelationModel):
             name: dict(found[name] or {})
             for name in ("types", "cells", "num_categories", "num_clusters", "centre", "unit")
         }
+        named |= {"symmetric": list(self.symmetric), "self_loops": list(self.self_loops)}
         return {**named, "relations": {name: list(one) for name, one in self.relations.items()}}
 
     def default_priors(self) -> dict[str, Any]:
@@ -190,7 +200,8 @@ class IRM(RelationModel):
         relations = []
         for r, (name, types) in enumerate(self.relations.items()):
             shape = [self._clusters.get(t) or int(cluster[t].max()) + 1 for t in types]
-            draw = functools.partial(self.draw_table, shape=shape, like=concentration)
+            symmetric, loops = name in self.symmetric, name in self.self_loops or not of_one_type(types)
+            draw = functools.partial(self.draw_table, shape=shape, like=concentration, symmetric=symmetric)
             match self.cells[name]:
                 case "gaussian":
                     precision = draw(f"edge_precision_{name}")
@@ -203,19 +214,23 @@ class IRM(RelationModel):
                 case _:
                     law = _law_of_cells(dist.Bernoulli, draw(f"edge_probability_{name}"))
             closed = unlisted is not None and bool(unlisted[r] == 0)
-            relations.append(Relation([cluster[t] for t in types], law, closed))
+            relations.append(Relation([cluster[t] for t in types], law, closed, symmetric, loops))
         cells: Any = RelationCells(relations, concentration)
         return pyro.sample("x", cells, obs=x)
 
-    def draw_table(self, site: str, *, shape: list[int], like: Tensor, precision: Tensor | None = None) -> Tensor:
-        """State a table of a relation: its elements are drawn from their prior, one for every tuple of clusters.
+    def draw_table(
+        self, site: str, *, shape: list[int], like: Tensor, symmetric: bool = False, precision: Tensor | None = None
+    ) -> Tensor:
+        """State a table of a relation: its elements are drawn from their prior, one for every tuple of clusters, of a
+        ``symmetric`` one for every pair a <= b.
 
         precision: of the cells, in whose own standard deviations the scale of a Normal prior is stated.
         """
         prior: Any = move_prior(self.priors[site], like)
         if precision is not None:
             prior = dist.Normal(prior.loc, prior.scale / precision.sqrt())
-        return pyro.sample(site, prior.expand(shape).to_event(len(shape)))
+        law: Any = Symmetric(prior.expand(shape)) if symmetric else prior.expand(shape).to_event(len(shape))
+        return pyro.sample(site, law)
 
     @classmethod
     def for_data(cls, data: Data, num_components: int | None = None, **settings: Any) -> Self:
@@ -228,6 +243,7 @@ class IRM(RelationModel):
         cells = {**kinds_of_cells(read), **settings.pop("cells", {})}
         fixed = None if num_components is None else {t: min(num_components, n) for t, n in read.types.items()}
         settings.setdefault("num_clusters", fixed)
+        settings = {"symmetric": read.symmetric, "self_loops": read.self_loops, **settings}
         return cls(types=read.types, relations=read.relations, cells=cells, **settings).on_scale_of(data)
 
     def num_parameters(self, num_rows: int) -> int:
@@ -244,6 +260,7 @@ class IRM(RelationModel):
             "likes": (rng.random((16, 10)) < likes[person][:, film]).astype(float),
             "sends": (rng.random((16, 16)) < sends[person][:, person]).astype(float),
         }
+        np.fill_diagonal(x["sends"], 0.0)  # nobody sends to themselves
         model = cls(types={"person": 16, "film": 10}, relations={"likes": ("person", "film"), "sends": ("person",) * 2})
         truth = {"concentration": np.ones(2), "cluster_person": person, "cluster_film": film}
         truth |= {"edge_probability_likes": likes, "edge_probability_sends": sends}

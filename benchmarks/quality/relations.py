@@ -183,7 +183,7 @@ def planted(seeds: int = PLANTED_SEEDS) -> list[list[Any]]:
             if arity > 1:
                 x[rng.random(x.shape) < 0.1] = np.nan
             kind = {"r": "poisson" if arity == 1 else "bernoulli"}
-            model = IRM(types={"a": size}, relations={"r": ("a",) * arity}, cells=kind)
+            model = IRM(types={"a": size}, relations={"r": ("a",) * arity}, cells=kind, self_loops=arity == 2)
             call = partial(fit, model, {"r": x}, seed=seed, num_samples=0, progress=False)
             one, seconds = cpu_seconds(call)
             found.append(ari(one.params["cluster_a"], z))

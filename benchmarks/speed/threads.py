@@ -71,8 +71,8 @@ def _irm(share: float) -> Problem:
     label = rng.integers(8, size=size)
     x = {"likes": (rng.random((size, size)) < rng.beta(0.4, 0.6, (8, 8))[label][:, label]).astype(float)}
     axes = {"likes": ("person", "person")}
-    data = relations(x, axes)
-    return IRM(types=data.types, relations=axes), data
+    data = relations(x, axes, self_loops=True)
+    return IRM.for_data(data), data
 
 
 def _mixture(share: float) -> Problem:

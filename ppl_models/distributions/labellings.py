@@ -181,14 +181,15 @@ for _registry in (biject_to, transform_to):
 class Symmetric(UnexpandedLaw):
     """A symmetric matrix (K, K, ...) whose entries a <= b are independent.
 
-    base: the entries' distribution, batch shape (K, K, ...); of its entries below the diagonal nothing is used.
+    base: the entries' distribution, batch shape (K, K, ...), of numbers or of vectors; of its entries below the
+        diagonal nothing is used.
     """
 
     arg_constraints: ClassVar[Any] = {}
 
     def __init__(self, base: Any, validate_args: bool | None = None):
         self.base = base
-        super().__init__(torch.Size(), base.batch_shape, validate_args=validate_args)
+        super().__init__(torch.Size(), base.batch_shape + base.event_shape, validate_args=validate_args)
 
     @property
     def has_rsample(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -216,7 +217,7 @@ class Symmetric(UnexpandedLaw):
 
     def log_prob(self, value: Tensor) -> Tensor:
         row, column = torch.triu_indices(self.event_shape[0], self.event_shape[0])
-        rest = len(self.event_shape) - 2
+        rest = len(self.base.batch_shape) - 2
         return self.base.log_prob(value)[(..., row, column, *[slice(None)] * rest)].flatten(-1 - rest).sum(-1)
 
     def _mirror(self, value: Tensor) -> Tensor:

@@ -74,11 +74,44 @@ class ChineseRestaurant(Law):
 
 class Relation(NamedTuple):
     """The cells of one relation: clusters of the entities along every axis (N_a,); what gives the distribution of cells
-    in blocks, from indices of the blocks along every axis; and whether unlisted cells are 0."""
+    in blocks, from indices of the blocks along every axis; and whether unlisted cells are 0.
+
+    symmetric: (i, j) and (j, i) are one cell, listed with i <= j. loops: (i, i) is a cell; of two axes of one type.
+    """
 
     clusters: Sequence[Tensor]
     cell: Any
     closed: bool
+    symmetric: bool = False
+    loops: bool = True
+
+    @property
+    def num_cells(self) -> int:
+        size, every = len(self.clusters[0]), math.prod(map(len, self.clusters))
+        pairs = every if self.loops else every - size
+        return (every + (size if self.loops else -size)) // 2 if self.symmetric else pairs
+
+    def places(self) -> Tensor:
+        """The entities of all cells, (C, A)."""
+        sizes = [torch.arange(len(one), device=one.device) for one in self.clusters]
+        place = torch.stack([one.flatten() for one in torch.meshgrid(*sizes, indexing="ij")], 1)
+        place = place[place[:, 0] <= place[:, 1]] if self.symmetric else place
+        return place if self.loops else place[place[:, 0] != place[:, 1]]
+
+    def blocks(self, place: Tensor) -> tuple[Tensor, ...]:
+        """The blocks of cells, of a symmetric relation those on and above the diagonal."""
+        found = [cluster[place[:, a]] for a, cluster in enumerate(self.clusters)]
+        return (torch.minimum(*found), torch.maximum(*found)) if self.symmetric else tuple(found)
+
+    def cells_in_blocks(self, like: Tensor) -> Tensor:
+        """How many cells every block has, (K_1, ..., K_A)."""
+        number, counts = like.new_ones(()), [torch.bincount(cluster).to(like) for cluster in self.clusters]
+        for count in counts:
+            number = number[..., None] * count
+        if self.symmetric:  # of n entities n (n - 1) / 2 pairs, and perhaps each with itself
+            own = torch.diag(counts[0] if self.loops else -counts[0])
+            return torch.triu(number, 1) + torch.diag((number + own).diag() / 2)
+        return number if self.loops else number - torch.diag(counts[0])
 
 
 class RelationCells(UnexpandedLaw):
@@ -91,7 +124,7 @@ class RelationCells(UnexpandedLaw):
 
     def __init__(self, relations: Sequence[Relation], like: Tensor):
         self.relations, self.like = relations, like
-        cells = sum(math.prod(len(one) for one in relation.clusters) for relation in relations)
+        cells = sum(relation.num_cells for relation in relations)
         width = 2 + max(len(relation.clusters) for relation in relations)
         super().__init__(torch.Size(), torch.Size([cells, width]), validate_args=False)
 
@@ -100,7 +133,7 @@ class RelationCells(UnexpandedLaw):
         for r, relation in enumerate(self.relations):
             rows = value[which == r]
             place = rows[:, 1 : 1 + len(relation.clusters)].long()
-            blocks = tuple(cluster[place[:, a]] for a, cluster in enumerate(relation.clusters))
+            blocks = relation.blocks(place)
             seen = ~torch.isnan(rows[:, -1])
             known = tuple(block[seen] for block in blocks)
             total = total + relation.cell(known).log_prob(rows[seen, -1]).sum()
@@ -110,9 +143,7 @@ class RelationCells(UnexpandedLaw):
 
     def _log_prob_unlisted(self, relation: Relation, blocks: tuple[Tensor, ...]) -> Tensor:
         """log p of the cells that are not listed: of every block as many zeros."""
-        number = self.like.new_ones(())
-        for cluster in relation.clusters:
-            number = number[..., None] * torch.bincount(cluster).to(self.like)
+        number = relation.cells_in_blocks(self.like)
         listed = torch.zeros_like(number).index_put_(blocks, torch.ones_like(blocks[0]).to(number), accumulate=True)
         every = torch.meshgrid(*(torch.arange(n, device=number.device) for n in number.shape), indexing="ij")
         each = relation.cell(every).log_prob(torch.zeros_like(number))
@@ -130,10 +161,8 @@ class RelationCells(UnexpandedLaw):
             return torch.stack(drawn).reshape(*sample_shape, cells, width)
 
     def _draw_relation(self, r: int, relation: Relation, width: int) -> Tensor:
-        sizes = [torch.arange(len(one), device=one.device) for one in relation.clusters]
-        place = torch.stack([one.flatten() for one in torch.meshgrid(*sizes, indexing="ij")], 1)
-        blocks = tuple(cluster[place[:, a]] for a, cluster in enumerate(relation.clusters))
+        place = relation.places()
         rows = self.like.new_full((len(place), width), -1.0)
-        rows[:, 0], rows[:, 1 : 1 + len(sizes)] = r, place.to(rows)
-        rows[:, -1] = relation.cell(blocks).sample().to(rows)
+        rows[:, 0], rows[:, 1 : 1 + place.shape[1]] = r, place.to(rows)
+        rows[:, -1] = relation.cell(relation.blocks(place)).sample().to(rows)
         return rows

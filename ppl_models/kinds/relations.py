@@ -14,7 +14,7 @@ from ppl_models.core.model import Model
 from ppl_models.data.covariates import given_or_own, read_before
 from ppl_models.data.held import MatrixLike, Reading, Source, is_string
 from ppl_models.data.matrix import Data
-from ppl_models.data.relations.data import Relations
+from ppl_models.data.relations.data import Relations, those_named
 from ppl_models.data.relations.door import relations as as_relations
 from ppl_models.likelihoods import Bernoulli, Categorical, Gaussian, Poisson
 
@@ -31,6 +31,8 @@ class RelationModel(Model):
     types: name -> number of entities. relations: name -> the types of its axes.
     cells: relation -> "bernoulli" (the default), "categorical", "poisson" or "gaussian": what its cells are.
     num_categories: relation -> C, of categorical ones: whole numbers below C.
+    symmetric, self_loops: names of relations of a type with itself, or True for all of these: those in which (i, j) and
+        (j, i) are one cell, and those in which (i, i) is one.
 
     Raises ModelError for relations of unknown types, and settings of unknown relations.
     """
@@ -39,6 +41,8 @@ class RelationModel(Model):
     relations: Mapping[str, tuple[str, ...]]
     cells: Mapping[str, str] = field(default_factory=dict)
     num_categories: Mapping[str, int] = field(default_factory=dict)
+    symmetric: Any = ()
+    self_loops: Any = ()
 
     axes: ClassVar[Mapping[str, str]] = {}
 
@@ -47,6 +51,9 @@ class RelationModel(Model):
         cells = {name: self.cells.get(name, "bernoulli") for name in pairs} | dict(self.cells)
         object.__setattr__(self, "relations", pairs)
         object.__setattr__(self, "cells", cells)
+        for option in ("symmetric", "self_loops"):
+            named = those_named(option, getattr(self, option), pairs, ModelError)
+            object.__setattr__(self, option, named)
         self.check_settings()
         super().__post_init__()
 
@@ -90,16 +97,17 @@ class RelationModel(Model):
 
         Raises DataError for other types and sizes than the model's, and cells that have no probability.
         """
+        settled = {"symmetric": self.symmetric, "self_loops": self.self_loops}
         with about("x"):
             if reading.get("mask") is not None:
                 raise DataError("a mask beside relations", expected="missing cells as NaN")
             table = read_before(data)
             if table is not None and not isinstance(table, Relations):
-                data = Relations.from_table(table, self.types, self.relations, given_or_own(unlisted, data, "unlisted"))
-            found = as_relations(data, self.relations, types=self.types)
-            made = found.arrange(self.types, self.relations).to(
-                dtype=reading.get("dtype"), device=reading.get("device")
-            )
+                listed = given_or_own(unlisted, data, "unlisted")
+                data = Relations.from_table(table, self.types, self.relations, listed, **settled)
+            found = as_relations(data, self.relations, types=self.types, **settled)
+            made = found.arrange(self.types, self.relations, **settled)
+            made = made.to(dtype=reading.get("dtype"), device=reading.get("device"))
             for r, name in enumerate(self.relations):
                 self._check_cells(name, made.of(r), made)
             return made

@@ -34,8 +34,8 @@ def fit_memberships() -> ci.Fit:
 
 def fit_relations() -> ci.Fit:
     x, axes = {"likes": np.random.default_rng(0).integers(2, size=(12, 12))}, {"likes": ("person", "person")}
-    data = relations(x, axes)
-    return ci.fit(IRM(types=data.types, relations=axes), data, method="search", rounds=20, num_samples=6)
+    data = relations(x, axes, self_loops=True)
+    return ci.fit(IRM.for_data(data), data, method="search", rounds=20, num_samples=6)
 
 
 def fit_mixture() -> ci.Fit:

@@ -35,7 +35,7 @@ def test_one_long_table_of_several_relations(tmp_path):
     for source in (table, tmp_path / "table.csv"):
         data = relations(source)
         assert data.relations == {"likes": ("person", "film"), "knows": ("person", "person")}
-        assert data.names("person") == ["ann", "bob", "cid"] and data.array("knows").sum() == 1
+        assert data.names("person") == ["ann", "bob", "cid"] and np.nansum(data.array("knows")) == 1
         assert not np.isnan(data.array("likes")).any(), "without values what is not listed is 0"
     valued = relations(table.assign(value=1.0))
     assert np.isnan(valued.array("likes")).sum() == 4, "with values it is missing"

@@ -6,6 +6,9 @@ with NaN where missing, hyper-parameters): of "categorical" (0/1 cells too) Diri
 
     precision ~ Gamma(shape, rate),   mean | precision ~ Normal(mean, 1 / (strength precision)).
 
+A fifth element, True, makes it symmetric: (i, j) and (j, i) are one cell, of the entries i <= j alone, and blocks
+(a, b) and (b, a) are one. Cells that there are not, such as (i, i), are NaN.
+
 Labels z: type -> whole numbers. p(z) is that of the Chinese restaurant with concentration c, computed seat by seat;
 with K clusters of proportions Dirichlet(c, ..., c) that of the Polya urn.
 """
@@ -22,7 +25,7 @@ from scipy import integrate, stats
 from scipy.special import gammaln, logsumexp
 
 Labels = Mapping[str, Any]
-Relation = tuple[tuple[str, ...], str, Any, Any]
+Relation = tuple[Any, ...]
 
 
 def log_partition(z: Any, c: float, clusters: int | None = None) -> float:
@@ -40,12 +43,15 @@ def log_partition(z: Any, c: float, clusters: int | None = None) -> float:
 
 def blocks(relation: Relation, z: Labels) -> dict[tuple[int, ...], list[float]]:
     """The observed cells of every block."""
-    types, _, x, _ = relation
+    types, _, x, _, *symmetric = relation
     found: dict[tuple[int, ...], list[float]] = {}
     for place in itertools.product(*(range(n) for n in np.shape(x))):
         value = float(np.asarray(x)[place])
+        block = [int(z[t][i]) for t, i in zip(types, place, strict=True)]
+        if symmetric and place[0] > place[1]:
+            continue
         if not math.isnan(value):
-            found.setdefault(tuple(int(z[t][i]) for t, i in zip(types, place, strict=True)), []).append(value)
+            found.setdefault(tuple(sorted(block) if symmetric else block), []).append(value)
     return found
 
 

@@ -206,9 +206,11 @@ class Source(BesideRows):
 
     def read_relations(self) -> Data:
         """A long table of relations."""
-        read = {"file", "header", "drop"}
-        self.refuse({one.name for one in fields(self)} - read, "for relations", "--header, --drop")
-        return relations(self.file, header=self.header_given, drop=split_names(self.drop), dtype=torch.float64)
+        read = {"file", "header", "drop", "directed"}
+        self.refuse({one.name for one in fields(self)} - read, "for relations", "--header, --drop, --undirected")
+        symmetric = None if self.directed is None else not self.directed
+        drop = split_names(self.drop)
+        return relations(self.file, symmetric=symmetric, header=self.header_given, drop=drop, dtype=torch.float64)
 
     def refuse(self, names: Iterable[str], problem: str, expected: str) -> None:
         """Raises DataError where one of these options was given."""

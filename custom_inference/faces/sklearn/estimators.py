@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from operator import attrgetter
 from typing import Any, ClassVar, Self
 
@@ -24,7 +24,10 @@ from custom_inference.faces.sklearn.base import Array, Column, ModelEstimator, S
 from custom_inference.methods import with_settings
 from ppl_models import DataError, Example, MethodError, Model, as_graph
 from ppl_models.core.errors import unknown_name
-from ppl_models.data.held import is_whole, to_numpy
+from ppl_models.data import sparse
+from ppl_models.data.covariates import read_before
+from ppl_models.data.held import is_string, is_whole, objects, to_numpy
+from ppl_models.data.lazy import is_networkx, is_pandas
 
 #: What only estimators of mixtures have.
 _of_mixtures = available_if(attrgetter("_classes"))
@@ -270,7 +273,8 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
 
 @dataclass(eq=False, repr=False)
 class GraphEstimator(ClusterMixin, ModelEstimator):
-    """A model of a graph as a scikit-learn clusterer of its nodes: X is the adjacency matrix (N, N), dense or sparse.
+    """A model of a graph as a scikit-learn clusterer of its nodes: X is the adjacency matrix (N, N), dense or sparse, a
+    frame with the nodes on both axes, in any order, or what else names its nodes: a graph of networkx, GraphData.
 
     A graph is one observation: there are no rows to hold out, so no ``score``, and no ``transform`` of further nodes.
     ``custom_inference.choose_num_blocks`` and ``link_prediction`` choose and judge such models.
@@ -278,7 +282,7 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
     Parameters
     ----------
     n_components: K, blocks.
-    directed: whether (i, j) and (j, i) are two dyads; None: whether X is asymmetric.
+    directed: whether (i, j) and (j, i) are two dyads; None: whether X is asymmetric, or says that it is directed.
     self_loops: whether (i, i) is a dyad; otherwise the diagonal is left out, with a DataWarning where it is not zero.
     method, max_iter, tol, settings, priors, random_state, device, verbose: as of :class:`RowEstimator`.
 
@@ -288,7 +292,8 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
     membership_: (N, K), P(block | graph), or the mixed memberships of the nodes.
     components_: (K, K), what each block sends to the others.
     fit_: the :class:`custom_inference.Fit`.
-    n_iter_: iterations; n_features_in_, feature_names_in_: as everywhere in scikit-learn.
+    n_iter_: iterations; n_features_in_: nodes; feature_names_in_: their names in the order of ``labels_``, where all
+        are strings; ``fit_.data.names`` has them whatever they are.
 
     NaN entries are dyads that were not observed.
     """
@@ -310,12 +315,19 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
         """
         if others.pop("sample_weight", None) is not None:
             raise MethodError("sample_weight of a graph, whose nodes are no independent rows; expected no weights")
-        x = self._validate(X, ensure_min_samples=2)
-        if x.shape[0] != x.shape[1]:
-            raise DataError(f"shape {tuple(x.shape)}", expected="a square adjacency matrix (N, N)")
         kind: Any = "counts" if self._data_kind.startswith("multi") else "binary"
-        loops = bool(self.self_loops)
-        data = as_graph(x, directed=self.directed, self_loops=loops, kind=kind, dtype=torch.float64)
+        settings: Any = {"directed": self.directed, "self_loops": bool(self.self_loops), "dtype": torch.float64}
+        if is_networkx(X, "Graph") or is_pandas(X, "DataFrame") or read_before(X) is not None:
+            data = as_graph(X, kind=None, **settings)  # its nodes have names, which scikit-learn does not look at
+            x = self._validate(sparse.to_scipy(data.x), ensure_min_samples=2)
+            data = as_graph(replace(data, x=sparse.from_scipy(x, dtype=torch.float64)), kind=kind, **settings)
+            if all(map(is_string, data.names)):
+                self.feature_names_in_: Array = objects(data.names)
+        else:
+            x = self._validate(X, ensure_min_samples=2)
+            if x.shape[0] != x.shape[1]:
+                raise DataError(f"shape {tuple(x.shape)}", expected="a square adjacency matrix (N, N)")
+            data = as_graph(x, kind=kind, **settings)
         given = {name: np.asarray(value, dtype=np.float64) for name, value in others.items() if value is not None}
         self._learn(data, None, given)
         self.membership_: Array = to_numpy(self.fit_.posterior.mean)

@@ -26,10 +26,12 @@ class Cells(NamedTuple):
     arity, kind, closed, width, constant (R,): closed is 1 where unlisted cells are 0, and 0 where they are missing;
     width the number of sums that a block holds; constant what f adds. types (R, A). hyper (R, H). first (T + 1,):
     where the entities of a type begin; type_of (E,).
-    entity (C, A), value (C,), relation (C,): the listed cells, NaN where missing. begin (R, A), pointer, cells: those
-    of every entity at every axis. within (T, R), num_within: the relations of a type; own (T, R, A), num_own: the axes
-    that it fills in them. table, place (R, H), length: of log G(a + n), see ``kernels.lookup``. fast (R,): 0/1 cells,
-    all of whose numbers are in the table.
+    entity (C, A), value (C,), relation (C,): the listed cells, NaN where missing. count (C,): what each adds to the
+    observed cells of its block, beside all of them in a closed relation. symmetric (R,): 1 where every cell is listed
+    in both directions, so that blocks off the diagonal are there twice, and those on it hold every cell twice. begin
+    (R, A), pointer, cells: those of every entity at every axis. within (T, R), num_within: the relations of a
+    type; own (T, R, A), num_own: the axes that it fills in them. table, place (R, H), length: of log G(a + n), see
+    ``kernels.lookup``. fast (R,): 0/1 cells, all of whose numbers are in the table.
     """
 
     arity: Wholes
@@ -44,6 +46,8 @@ class Cells(NamedTuple):
     entity: Wholes
     value: Floats
     relation: Wholes
+    count: Floats
+    symmetric: Wholes
     begin: Wholes
     pointer: Wholes
     cells: Wholes
@@ -67,6 +71,8 @@ class Cells(NamedTuple):
         relation: Wholes,
         entity: Wholes,
         value: Floats,
+        count: Floats,
+        symmetric: list[bool],
     ) -> Self:
         """entity (C, A): numbers within the type of each axis. hypers: Dirichlet parameters of the categories; shape
         and rate of a Gamma; mean, strength, shape and rate of a normal-gamma."""
@@ -88,8 +94,9 @@ class Cells(NamedTuple):
         return cls(
             arity, np.array(kinds), np.array(closed, dtype=np.int64), np.array(width),
             np.array([_constant(*one) for one in zip(kinds, hypers, strict=True)]), padded,
-            hyper, first, np.repeat(np.arange(len(sizes)), sizes), whole, value.astype(np.float64), relation, begin,
-            pointer, cells, within, num_within, own, num_own, table, place, length,
+            hyper, first, np.repeat(np.arange(len(sizes)), sizes), whole, value.astype(np.float64), relation,
+            count, np.array(symmetric, dtype=np.int64), begin, pointer, cells, within, num_within, own, num_own, table,
+            place, length,
             np.array([kind == CATEGORIES and len(hyper) == 2 for kind, hyper in zip(kinds, hypers, strict=True)])
             & (np.array(observed) < length),
         )  # fmt: skip

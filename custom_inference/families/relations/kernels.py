@@ -7,6 +7,9 @@ see ``scores``.
 In a relation whose unlisted cells are 0, n_b is the product of the sizes of its clusters less the cells listed as
 missing; so a move of an entity costs its listed cells and the blocks of its cluster, whatever the number of cells.
 
+In a symmetric relation every cell is there in both directions: f of a block off the diagonal counts half, since it is
+there twice, and that of one on it is taken at half its sums and cells.
+
 An entity may fill several axes of a relation at once: cells are told apart by the set P of the axes that it fills, a
 bit each. Where it joins cluster k, blocks change whose set Q of the entity's axes with k is not empty, by the sums over
 the subsets P of Q.
@@ -53,7 +56,9 @@ def slow(
 ):
     """Visit, for :func:`visit`, the blocks of one tuple of clusters of the entity's axes: any cells, and several axes
     with k."""
-    total = 0.0
+    total, part, share = 0.0, 1.0, 1.0
+    if g.symmetric[r]:  # twice is each cell of a block on the diagonal, and each block that is not
+        part, share = (0.5, 1.0) if q == 3 else (1.0, 0.5)
     base, room, width = w.base[r], w.base[r + 1] - w.base[r], g.width[r]
     for b in range(number):
         block = base + offset + w.offset[b]
@@ -71,7 +76,9 @@ def slow(
             for d in range(width):
                 w.now[d] += w.new_sums[there * width + d]
             p = (p - 1) & q
-        score = block_score(g, r, w.now, n)
+        for d in range(width):
+            w.now[d] *= part
+        score = share * block_score(g, r, w.now, n * part)
         total += score - w.score[block]
         if not joins:
             w.score[block] = score
@@ -82,7 +89,7 @@ def slow(
 def quick(g: Cells, w: Work, r: int, number: int, offset: int, shift: int, product: float, joins: bool):
     """Visit, for :func:`visit`, the blocks of one tuple of clusters of the entity's axes: 0/1 cells, one axis with
     k."""
-    total, constant = 0.0, g.constant[r]
+    total, constant, share = 0.0, g.constant[r], 1.0 - 0.5 * g.symmetric[r]
     at, there, sums = w.base[r] + offset, shift, w.sums_at[r] + offset
     zeros, ones, both = g.place[r, 0], g.place[r, 1], g.place[r, 2]
     for b in range(number):
@@ -93,7 +100,7 @@ def quick(g: Cells, w: Work, r: int, number: int, offset: int, shift: int, produ
             s += int(w.new_sums[there + x])
         score = 0.0
         if n > 0:
-            score = constant + g.table[ones + s] + g.table[zeros + n - s] - g.table[both + n]
+            score = share * (constant + g.table[ones + s] + g.table[zeros + n - s] - g.table[both + n])
         total += score - w.score[at + x]
         if not joins:
             w.score[at + x] = score
@@ -141,7 +148,7 @@ def tell(g: Cells, w: Work, r: int, t: int, j: int, i: int, k: int, sign: float,
 
     Cells of entities without a cluster are left out.
     """
-    room, width, closed = w.base[r + 1] - w.base[r], g.width[r], g.closed[r]
+    room, width = w.base[r + 1] - w.base[r], g.width[r]
     sums, sums_at = (w.new_sums, 0) if looks else (w.sums, w.sums_at[r])
     listed, base = (w.new_listed, 0) if looks else (w.listed, w.base[r])
     for a in range(g.num_own[t, j]):
@@ -165,10 +172,9 @@ def tell(g: Cells, w: Work, r: int, t: int, j: int, i: int, k: int, sign: float,
                 for d in range(width):
                     sums[at + d] = 0.0
                 continue
+            listed[base + there] += sign * g.count[cell]
             if math.isnan(value):
-                listed[base + there] -= sign * closed
                 continue
-            listed[base + there] += sign * (1 - closed)
             if g.kind[r] == CATEGORIES:
                 if value > 0:
                     sums[at + int(value) - 1] += sign

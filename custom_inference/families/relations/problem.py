@@ -11,11 +11,12 @@ import torch
 from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
-from custom_inference.families.relations.arrays import CATEGORIES, COUNTS, REALS, Cells, Floats
+from custom_inference.families.relations.arrays import CATEGORIES, COUNTS, REALS, Cells, Floats, Wholes
 from custom_inference.families.relations.state import Clusters, PartitionPrior
 from ppl_models import IRM, PriorError, Relations
 from ppl_models.core.hierarchy import is_function
 from ppl_models.core.priors import describe_prior, value_if_known
+from ppl_models.data.relations.data import of_one_type
 
 _KINDS = {"bernoulli": CATEGORIES, "categorical": CATEGORIES, "poisson": COUNTS, "gaussian": REALS}
 #: Concentrations are summed over a grid of so many between the exponentials of plus and minus this.
@@ -33,15 +34,39 @@ def clusters_of(model: IRM, data: Relations, seed: int) -> Clusters:
         if kind == REALS and not closed[r]:  # of cells that are not listed, and 0, there are no values to move
             value = np.where(relation == r, value - hypers[r][0], value)
             hypers[r][0] = 0.0
+    symmetric = [name in model.symmetric for name in model.relations]
     cells = Cells.of(
         list(model.types.values()), [[names.index(t) for t in types] for types in model.relations.values()], kinds,
-        hypers, closed, relation, entity, value,
+        hypers, closed, *_both_ways(model, closed, relation, entity, value), symmetric,
     )  # fmt: skip
     counts = value[np.isin(relation, [r for r, kind in enumerate(kinds) if kind == COUNTS]) & ~np.isnan(value)]
     fixed = model.num_clusters or {}
     numbers = [fixed.get(t, 0) for t in model.types]
     prior = PartitionPrior.of(list(model.types.values()), numbers, *concentration_grid(model))
     return Clusters(cells, prior, seed, -float(gammaln(counts + 1).sum()))
+
+
+def _both_ways(
+    model: IRM, closed: list[bool], relation: Wholes, entity: Wholes, value: Floats
+) -> tuple[Wholes, Wholes, Floats, Floats]:
+    """The listed cells with their relations, entities, values and counts as the kernels read them: those of symmetric
+    relations in both directions. A closed relation counts the products of the sizes of its clusters, n_a^2 where a
+    block is on the diagonal; cells without values make that n_a (n_a - 1), or n_a (n_a + 1) where there are both
+    directions of self loops."""
+    count = ~np.isnan(value) - np.array(closed, dtype=np.float64)[relation]
+    parts = [(relation, entity, value, count)]
+    for r, (name, types) in enumerate(model.relations.items()):
+        own, loops = relation == r, name in model.self_loops
+        if name in model.symmetric:
+            parts.append((relation[own], entity[own][:, [1, 0, *range(2, entity.shape[1])]], value[own], count[own]))
+        if closed[r] and of_one_type(types) and (name in model.symmetric or not loops):
+            size = model.types[types[0]]
+            there = np.full((size, entity.shape[1]), -1)
+            there[:, :2] = np.arange(size)[:, None]
+            sign = 1.0 if loops else -1.0
+            parts.append((np.full(size, r), there, np.full(size, np.nan), np.full(size, sign)))
+    found: Any = tuple(map(np.concatenate, zip(*parts, strict=True)))
+    return found
 
 
 def concentration_grid(model: IRM) -> tuple[Floats, Floats]:
@@ -91,7 +116,11 @@ def block_sums(clusters: Clusters, r: int) -> tuple[Floats, Floats]:
     number = np.full((), float(g.closed[r]))
     for t, labels in zip(types, used, strict=True):
         number = number[..., None] * w.size[t, labels.ravel()]
-    return sums[used], listed[used] + number
+    found, number = sums[used], listed[used] + number
+    if g.symmetric[r]:  # on the diagonal every cell is there twice
+        part = 1.0 - 0.5 * np.eye(len(number))
+        return found * part[..., None], number * part
+    return found, number
 
 
 def tables(model: IRM, clusters: Clusters) -> dict[str, Tensor]:

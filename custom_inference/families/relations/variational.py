@@ -115,9 +115,9 @@ def list_cells(cells: Cells, r: int) -> list[Listed]:
     """Return the listed cells of relation r, by which of their entities are one."""
     types, chosen = cells.types[r, : cells.arity[r]], np.flatnonzero(cells.relation == r)
     entity, value = cells.entity[chosen, : len(types)] - cells.first[types], cells.value[chosen]
-    seen, width, closed = ~np.isnan(value), int(cells.width[r]), bool(cells.closed[r])
+    seen, width = ~np.isnan(value), int(cells.width[r])
     weight, filled = np.zeros((len(value), width + 1)), np.nan_to_num(value)
-    weight[:, width] = seen * 1.0 - closed  # of the unlisted ones all are counted, and missing ones taken out
+    weight[:, width] = cells.count[chosen]  # of the unlisted ones all are counted, and missing ones taken out
     if cells.kind[r] == CATEGORIES:
         weight[:, :width] = (filled[:, None] == np.arange(1, width + 1)) & seen[:, None]
     else:
@@ -189,6 +189,8 @@ class Bound:
         if self.cells.closed[r]:
             every = number_of_all(own, types)[..., None]
             total = total + torch.cat([torch.zeros_like(total[..., :-1]), every], -1)
+        if self.cells.symmetric[r]:  # those on the diagonal hold every cell twice
+            total = total * (1.0 - 0.5 * torch.eye(len(total), dtype=total.dtype))[..., None]
         return total
 
     def of_labels(self, shares: list[Tensor]) -> Tensor:
@@ -196,6 +198,8 @@ class Bound:
         total: Any = self.constant
         for r in range(len(self.types)):
             sums, kind = self.sums(r, shares), int(self.cells.kind[r])
+            if self.cells.symmetric[r]:  # (a, b) and (b, a) are one block
+                sums = sums[tuple(torch.triu_indices(*sums.shape[:2]))]
             score = block_scores(kind, self.hyper[r], sums[..., :-1], sums[..., -1])
             total = total + score.sum() + float(self.cells.constant[r]) * score.numel()
         for t, share in enumerate(shares):

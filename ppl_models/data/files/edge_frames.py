@@ -46,6 +46,7 @@ def graph_table(path: Path, frame: pd.DataFrame, columns: tuple[Any, Any], weigh
     edges = edges_of(path, frame, columns, weight)
     if edges is not None:
         return GraphFile(edges=edges)
+    frame = without_times(path, frame, weight)
     labelled = frame.set_index(frame.columns[0]) if not pd.api.types.is_numeric_dtype(frame.iloc[:, 0]) else frame
     square = labelled.shape[0] == labelled.shape[1]
     bare = is_bare(labelled) and labelled.shape[1] > 2  # numbers without names: of nodes by nodes where symmetric
@@ -91,12 +92,10 @@ def edges_of(path: Path, frame: pd.DataFrame, columns: tuple[Any, Any], weight: 
 
 
 def edges_by_place(path: Path, frame: pd.DataFrame, weight: str | None) -> pd.DataFrame:
-    """The edges of a table of two or three columns: two ends, and perhaps weights, which times are not."""
+    """The edges of a table of two or three columns: two ends, and perhaps weights."""
     third = str(frame.columns[2]) if frame.shape[1] > 2 else None
     if weight is not None and (third is None or weight not in ("weight", third)):
         raise FileFormatError(f"{path}: no column {weight!r} among {list(map(str, frame.columns))}")
-    if third is not None and weight is None and _is_time(path, frame, frame.columns[2]):
-        frame = frame.iloc[:, :2]
     kinds = [plain_name(name) for name in frame.columns[:2]]
     if kinds[0].startswith("user") and kinds[1].startswith(("item", "movie", "product")):
         both = set(frame.iloc[:, 0]) & set(frame.iloc[:, 1])
@@ -108,6 +107,16 @@ def edges_by_place(path: Path, frame: pd.DataFrame, weight: str | None) -> pd.Da
                 f"columns=({one!r}, {other!r}) says that they are the same nodes"
             )
     return _of_one_kind(frame)
+
+
+def without_times(path: Path, frame: pd.DataFrame, weight: str | None = None, cure: str | None = None) -> pd.DataFrame:
+    """A table of edges without times behind the two ends or the weight, unless they are asked for as the weight.
+
+    cure: what else asks for them.
+    """
+    asked = weight is not None if frame.shape[1] == 3 else weight == str(frame.columns[-1])
+    found = frame.shape[1] in (3, 4) and not asked and _is_time(path, frame, frame.columns[-1], cure)
+    return frame.iloc[:, :-1] if found else frame
 
 
 def odd_width(frame: pd.DataFrame) -> str:
@@ -125,7 +134,7 @@ def _of_one_kind(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.astype({NAMES[whole.index(True)]: str})
 
 
-def _is_time(path: Path, frame: pd.DataFrame, name: Hashable) -> bool:
+def _is_time(path: Path, frame: pd.DataFrame, name: Hashable, cure: str | None = None) -> bool:
     """Whether a column holds times rather than weights, by its name or its numbers; a DataWarning says so."""
     numbers: Any = pd.to_numeric(frame[name], errors="coerce")
     unix = bool((numbers == numbers.round()).all()) and any(numbers.between(*limits).all() for limits in _UNIX)
@@ -134,6 +143,6 @@ def _is_time(path: Path, frame: pd.DataFrame, name: Hashable) -> bool:
     first = plain(frame[name].iloc[:1])[0]
     warn_of_data(
         f"{path}: column {str(name)!r} looks like times (the first: {first}), and is not taken for weights; "
-        f"weight={str(name)!r} takes it"
+        f"{cure or f'weight={str(name)!r}'} takes it"
     )
     return True

@@ -52,12 +52,14 @@ def end_columns(names: Sequence[Any]) -> tuple[Any, Any] | None:
 
 def separator(text: str, ending: str) -> str:
     r"""What keeps the fields of a table apart: "," or ";" in CSV, else the first of "::", tab, "," and blanks (``\s+``)
-    that cuts all lines into as many fields, two or more."""
+    that cuts all lines into as many fields, two or more; tabs not where fields between them are numbers with blanks."""
     lines = [line for line in text.split("\n") if line.strip()][:_LINES]
     usual = {".csv": [",", ";", "\t"], ".tsv": ["\t"], ".tab": ["\t"]}.get(ending, ["::", "\t", ",", ";", r"\s+"])
     for one in usual:
-        widths = {len(fields) for fields in fields_of(lines, one)}
-        if len(widths) == 1 and widths.pop() > 1:
+        rows = fields_of(lines, one)
+        widths = {len(fields) for fields in rows}
+        several = any(" " in cell and all(map(is_number_text, cell.split())) for row in rows for cell in row)
+        if len(widths) == 1 and widths.pop() > 1 and not (several and one == "\t" and r"\s+" in usual):
             return one
     return usual[0] if ending in (".csv", ".tsv", ".tab") else r"\s+"
 
@@ -83,8 +85,8 @@ def find_header(rows: Sequence[Sequence[str]], *, lists: Sequence[int] = (), cus
     first, body = list(rows[0]), [row for row in rows[1:] if len(row) == len(rows[0])]
     listed = len(first) in lists
     columns = [[cell for row in body if not _is_missing(cell := row[j])] for j in range(len(first))]
-    numeric = [bool(column) and all(map(_is_number, column)) for column in columns]
-    texts = [j for j, cell in enumerate(first) if not (_is_missing(cell) or _is_number(cell))]
+    numeric = [bool(column) and all(map(is_number_text, column)) for column in columns]
+    texts = [j for j, cell in enumerate(first) if not (_is_missing(cell) or is_number_text(cell))]
     above = [first[j] for j in texts if numeric[j]]
     if above:
         return Found(True, f"{above[0]!r} stands above numbers")
@@ -96,7 +98,7 @@ def find_header(rows: Sequence[Sequence[str]], *, lists: Sequence[int] = (), cus
     pooled = {cell for j in (0, 1) for cell in columns[j]} if listed else set()
     below = [first[j] for j in texts if first[j] in pooled or first[j] in columns[j]]
     known = [first[j] for j in texts if plain_name(first[j]) in _KNOWN]
-    numbers = [j for j, cell in enumerate(first) if _is_number(cell) and (numeric[j] or not body)]
+    numbers = [j for j, cell in enumerate(first) if is_number_text(cell) and (numeric[j] or not body)]
     if known and not below and (not numbers or 2 * len(known) >= len(first)):
         return Found(True, f"{known[0]!r} is what such columns are called")
     if numbers:
@@ -139,5 +141,6 @@ def _is_missing(cell: str) -> bool:
     return cell.lower() in _MISSING
 
 
-def _is_number(cell: str) -> bool:
+def is_number_text(cell: str) -> bool:
+    """Whether a field is a number."""
     return _NUMBER.fullmatch(cell) is not None

@@ -56,12 +56,12 @@ def graph(
         file: CSV, TSV, Parquet or NPZ of either, a text file with an edge a line (also ``.gz``), GML, GraphML.
     edges: the same as a list of edges for certain: an array or a list of lists of shape (2, 2) would be a matrix.
     directed: by default networkx graphs are what they are, matrices are undirected if symmetric, and edge lists are
-        directed. A list of undirected edges may have each in both directions.
+        directed, with a DataWarning where no edge has its reverse. Undirected edges may be listed in both directions.
     nodes: the names of all nodes, in order, or their number. By default those that occur: in order of appearance,
         whole numbers in theirs. Whole numbers 0, ..., N - 1 are positions. For a matrix without labels these name the
         nodes.
     mask: which dyads are observed, (N, N) with True = observed, or a list of the hidden pairs. NaN in a matrix hides
-        a dyad too.
+        a dyad too; an undirected one is known where one of its two entries is.
     weight: the edge attribute or column with the values of edges, by default "weight" where there is one, else 1.
         False: whether there is an edge is all that counts.
     self_loops: keep self loops; otherwise they are left out with a DataWarning.

@@ -16,6 +16,11 @@ Array = NDArray[Any]
 
 #: What the values of edges may be: 0/1, whole numbers, or (None) any numbers of at least 0.
 KINDS = ("binary", "counts", None)
+#: Edges of a list of which none has its reverse: so many in an order of the nodes by chance at least once in 2^5 lists,
+#: so many in any order are suspect, and fewer where among so few nodes more than e^-3 of random lists have a reverse.
+FEW, _MANY, _CHANCE = 6, 20, 6
+_LISTED = "directed=False (--undirected) reads them as undirected, and directed=True says that they are directed"
+_TRIANGLE = "take x + x.T if the graph is undirected, and directed=True (--directed) if it is not"
 
 
 @dataclass(frozen=True)
@@ -140,59 +145,80 @@ def _direction(edges: EdgeList, directed: bool | None, warn_symmetric: bool) -> 
     if directed is None:
         if edges.directed is not None:
             return edges.directed
-        if not edges.listed and _is_triangle(edges):
-            warn_of_data(
-                "all edges of the adjacency matrix are on one side of its diagonal, and it is read as directed; take "
-                "x + x.T if the graph is undirected, and a model with directed=True if it is not"
-            )
-        return edges.listed or _asymmetry(edges) is not None
+        directed = edges.listed or _asymmetry(edges) is not None
+        if directed:
+            what, cure = ("edges", _LISTED) if edges.listed else ("edges of the adjacency matrix", _TRIANGLE)
+            warn_of_one_way(edges, cure, what)
+        return directed
     if directed and edges.directed is False:
         found, expected = "an undirected graph where a directed one is needed", "a model with directed=False"
         raise DataError(found, expected=f"{expected}, or a directed graph (networkx: to_directed())")
     looks_undirected = warn_symmetric and not edges.listed and edges.directed is None and len(edges.row) > 0
+    if edges.hidden is not None:  # what was seen in one direction alone does not count twice
+        row, column = edges.hidden
+        looks_undirected &= set(dyad_key(row, column, edges.num_nodes)) == set(dyad_key(column, row, edges.num_nodes))
     if directed and looks_undirected and _asymmetry(edges) is None:
         warn_of_data(
             "the adjacency matrix is symmetric but read as directed, so that every edge counts twice; a model with "
             "directed=False reads it as undirected"
         )
     if not directed and not edges.listed:
-        shown = _without_hidden(replace(edges, directed=False))
-        problem = _asymmetry(replace(shown, hidden=edges.hidden))
+        problem = _asymmetry(edges)
         if problem is not None:
             mirrored = ""
-            if _is_triangle(edges) and edges.directed is None:
+            if _is_triangle(edges.row, edges.column) and edges.directed is None:
                 mirrored = ", such as x + x.T of this triangle, a list of its edges as pairs of nodes"
             expected = f"a symmetric matrix{mirrored}, or a model with directed=True"
             raise DataError(f"not symmetric: {problem}", axis="edge", expected=expected)
     return directed
 
 
-def _is_triangle(edges: EdgeList) -> bool:
-    """Whether every edge, of some, goes up in the order of the nodes, or every one down."""
-    return len(edges.row) > 0 and bool((edges.row < edges.column).all() or (edges.row > edges.column).all())
+def warn_of_one_way(edges: EdgeList, cure: str, what: str) -> None:
+    """Warn where edges without a direction of their own were perhaps listed once each, or all of them twice.
+
+    cure: how to say otherwise. what: the edges are called.
+    """
+    edges = edges.only(edges.row != edges.column)
+    size, many = edges.num_nodes, len(np.unique(edges.key))
+    mutual = int(np.isin(dyad_key(edges.column, edges.row, size), edges.key).sum())
+    if mutual:
+        if edges.listed and mutual == len(edges.row) >= FEW and _asymmetry(edges) is None:
+            both = f"all {many} {what} are listed in both directions, and read as directed, so that each counts twice"
+            warn_of_data(f"{both}; {cure}")
+        return
+    met, place = np.unique(np.stack([edges.row, edges.column], 1), return_index=True)
+    appeared = np.zeros(size, dtype=np.int64)
+    appeared[met] = place
+    letters = np.argsort(np.argsort([str(edges.name(node)) for node in range(size)]))
+    orders = {"of the nodes": np.arange(size), "in which they appear": appeared, "of their letters": letters}
+    held = [by for by, rank in orders.items() if _is_triangle(rank[edges.row], rank[edges.column])]
+    triangle = not edges.listed and "of the nodes" in held
+    dense = many > 1 and many**2 > _CHANCE * len(met) * (len(met) - 1)
+    if triangle or dense or many >= (FEW if held else _MANY):
+        how = f", and each follows the order {held[0]}" if held else ""
+        how = ", and all are on one side of its diagonal" if triangle else how
+        warn_of_data(f"none of the {many} {what} has its reverse{how}: they are read as directed; {cure}")
+
+
+def _is_triangle(row: Array, column: Array) -> bool:
+    """Whether every edge, of some, goes up in an order of the nodes, or every one down."""
+    return len(row) > 0 and bool((row < column).all() or (row > column).all())
 
 
 def _asymmetry(edges: EdgeList) -> str | None:
-    """The first dyad that differs from its reverse, in words; None where there is none."""
-    if edges.hidden is None and _is_symmetric(edges):
+    """The first dyad of a matrix that differs from its reverse, both observed, in words; None where there is none."""
+    edges = _without_hidden(replace(edges, directed=False))
+    if _is_symmetric(edges):
         return None
     order = np.argsort(edges.key, kind="stable")
     key, value, size = edges.key[order], edges.value[order], edges.num_nodes
     back = key % size * size + key // size
     place = np.minimum(np.searchsorted(key, back), max(len(key) - 1, 0))
     differs = (key[place] != back) | (value[place] != value)
-    if differs.any():
-        first = int(np.flatnonzero(differs)[0])
-        i, j = edges.name(key[first] // size), edges.name(key[first] % size)
-        other = value[place[first]] if key[place[first]] == back[first] else 0
-        return f"{i!r} -> {j!r} has {value[first]:g}, {j!r} -> {i!r} has {other:g}"
-    if edges.hidden is None:
-        return None
-    row, column = edges.hidden
-    single = np.setxor1d(dyad_key(row, column, size), dyad_key(column, row, size))
-    if not len(single):
-        return None
-    return f"of {edges.name(single[0] // size)!r} and {edges.name(single[0] % size)!r} one direction alone is hidden"
+    first = int(np.flatnonzero(differs)[0])
+    i, j = edges.name(key[first] // size), edges.name(key[first] % size)
+    other = value[place[first]] if key[place[first]] == back[first] else 0
+    return f"{i!r} -> {j!r} has {value[first]:g}, {j!r} -> {i!r} has {other:g}"
 
 
 def _is_symmetric(edges: EdgeList) -> bool:
@@ -203,13 +229,25 @@ def _is_symmetric(edges: EdgeList) -> bool:
 
 
 def _without_hidden(edges: EdgeList) -> EdgeList:
-    """Edges at observed dyads alone; ``hidden`` becomes the sorted dyads, i < j if undirected."""
-    parts = [part for part in (edges.hidden, edges.hidden_pairs) if part is not None and part.size]
+    """Edges at observed dyads alone; ``hidden`` becomes the sorted dyads, i < j if undirected.
+
+    An undirected dyad of which a matrix or a mask shows one direction is known: it has the edge that stands there.
+    """
+    size, hidden = edges.num_nodes, edges.hidden
+    if hidden is not None and not edges.directed:
+        key, back = dyad_key(hidden[0], hidden[1], size), dyad_key(hidden[1], hidden[0], size)
+        if not edges.listed:
+            shown = edges.only(~np.isin(edges.key, key))
+            known = shown.only(np.isin(shown.key, back[~np.isin(back, key)]))
+            ends = np.concatenate([shown.row, known.column]), np.concatenate([shown.column, known.row])
+            edges = replace(shown, row=ends[0], column=ends[1], value=np.concatenate([shown.value, known.value]))
+        hidden = hidden[:, np.isin(back, key)]
+    parts = [part for part in (hidden, edges.hidden_pairs) if part is not None and part.size]
     if not parts:
         return replace(edges, hidden=None, hidden_pairs=None)
-    hidden = sorted_dyads(np.concatenate(parts, axis=1), edges.num_nodes, bool(edges.directed))
+    hidden = sorted_dyads(np.concatenate(parts, axis=1), size, bool(edges.directed))
     ends = edges if edges.directed else _from_smaller(edges)
-    kept = ~np.isin(ends.key, dyad_key(hidden[0], hidden[1], edges.num_nodes))
+    kept = ~np.isin(ends.key, dyad_key(hidden[0], hidden[1], size))
     return replace(edges.only(kept), hidden=hidden, hidden_pairs=None)
 
 

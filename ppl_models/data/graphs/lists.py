@@ -109,11 +109,9 @@ def as_values(values: Sequence[Any]) -> Array:
 
 def from_ends(ends: list[Array], value: Array | None, how: Reading) -> EdgeList:
     """Edges whose ends are names or numbers of nodes."""
-    together = np.stack(ends, axis=1)
-    if together.dtype.kind == "f" and all(one.dtype.kind in "iu" for one in ends):  # 64 bits with a sign and without
-        together = np.stack([one.astype(object) for one in ends], axis=1)
-        together = together.astype(np.int64) if together.max() < 2**63 else together
-    at, names, size = _number_nodes(together.ravel(), how)
+    if {end.dtype.kind for end in ends} == {"i", "u"}:  # together numpy's floats, where large numbers are not exact
+        ends = [objects(end.tolist()) for end in ends]
+    at, names, size = _number_nodes(np.stack(ends, axis=1).ravel(), how)
     row, column = at[::2], at[1::2]
     if not size:
         raise DataError("no edges and no nodes", axis="node", expected="nodes=, where there are no edges")

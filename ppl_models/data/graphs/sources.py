@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,7 @@ def read_source(source: Any, how: Reading) -> EdgeList:
         if not holds_several(source):
             raise DataError(f"a {type(source).__name__}", expected="a graph, a matrix, or edges")
         source = list(source)
-        if _is_pairs(source):
+        if is_pairs(source):
             return read_edges(source, how)
     elif _are_ends(source, "OUS"):
         return read_edges(source, how)
@@ -67,7 +68,7 @@ def _are_ends(values: Any, kinds: str) -> bool:
     return values.ndim == 2 and values.shape[1] == 2 and len(values) != 2 and kind != "" and kind in kinds
 
 
-def _is_pairs(source: list[Any]) -> bool:
+def is_pairs(source: Sequence[Any]) -> bool:
     """Whether a list can only be one of edges: tuples, or pairs of what are no numbers; an empty one too."""
     if not source or isinstance(source[0], tuple):
         return True
@@ -86,8 +87,9 @@ def _check_square(shape: tuple[int, ...]) -> None:
 def _from_dense(values: Array, rows: list[Any] | None, columns: list[Any] | None, how: Reading) -> EdgeList:
     """A matrix whose axes may have labels: the same nodes on both, the columns in any order; NaN hides a dyad."""
     _check_square(values.shape)
-    if rows is None and columns is not None and set(columns) == set(range(len(columns))):
-        rows = list(range(len(columns)))  # which say no more than their places, unless the columns are in another order
+    if (rows is None) != (columns is None) and set(rows or columns or ()) == set(range(len(values))):
+        places = list(range(len(values)))  # which say no more, unless the other axis is in another order
+        rows, columns = rows or places, columns or places
     if rows is not None and columns is not None and rows != columns:
         place = index_of(rows, "node").get_indexer(objects(columns))
         if (place < 0).any() or len(set(place.tolist())) < len(place):

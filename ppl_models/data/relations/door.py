@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse
 import torch
 
-from ppl_models.core.errors import DataError
+from ppl_models.core.errors import DataError, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, refuse_blocks, type_for
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import file_named, naming
-from ppl_models.data.files.tables import columns_called, is_bare, list_names, read_table, require_file
-from ppl_models.data.held import Names, Source, is_path, is_string, labels_of, to_numpy
+from ppl_models.data.files.tables import columns_called, list_names, read_table, require_file
+from ppl_models.data.graphs.edges import FEW
+from ppl_models.data.graphs.lists import Reading
+from ppl_models.data.graphs.sources import is_pairs, read_source
+from ppl_models.data.held import Names, Source, is_listed, is_path, is_string, labels_of, objects, to_numpy
 from ppl_models.data.labels import number_labels
-from ppl_models.data.lazy import is_pandas
+from ppl_models.data.lazy import is_networkx, is_pandas
 from ppl_models.data.lazy import pandas as pd
-from ppl_models.data.relations.data import Relations
+from ppl_models.data.relations.data import Relations, of_one_type, those_named, without_loops
+from ppl_models.data.relations.dyads import Dyads
+from ppl_models.data.relations.tables import VALUE, as_frame, as_table, numbers_of, of_long, type_called, with_names
 
 _EXPECTED = "a mapping of relations to arrays, a long table of relation, entities and value, or the path of one"
-#: What the columns of a long table may be called that hold no entities.
-_RELATION, _VALUE = ("relation", "predicate"), ("value", "x", "rating")
 
 
 def relations(
@@ -35,6 +38,8 @@ def relations(
     types: Mapping[str, int] | None = None,
     labels: Mapping[str, Sequence[Any]] | None = None,
     unlisted: str | Mapping[str, str] | None = None,
+    symmetric: Names | bool = None,
+    self_loops: Names | bool = False,
     header: Header = "auto",
     drop: Names = None,
     dtype: torch.dtype | None = None,
@@ -50,16 +55,21 @@ def relations(
     ----------
     source: relation -> its cells: an array of as many axes as it has, NaN where missing; a sparse matrix, of which what
         is not stored is 0; a frame, with labels; or a long table of entities, and perhaps of values: a frame with a
-        column for each axis, or (entities (C, A), values (C,)). Or one long table of all: a frame, or the path of a
-        CSV or Parquet file, with the columns "relation", one for each type ("person"; "person_1" and "person_2" where a
-        relation has two axes of one type), empty where a relation has no such axis, and perhaps "value". Without
-        "relation" it is of one: called what its last column of numbers is, the third or later, or "related"; columns
-        that share entities are then of one type, "entity".
+        column for each axis, or (entities (C, A), values (C,)); of a type with itself also a list of pairs, or a
+        networkx graph. Or one long table of all: a frame, or the path of a CSV or Parquet file, with the columns
+        "relation", one for each type ("person"; "person_1" and "person_2" where a relation has two axes of one type),
+        empty where a relation has no such axis, and perhaps "value". Without "relation" it is of one:
+        called what its last column of numbers is, the third or later, or "related"; columns that share entities are
+        then of one type, "entity".
     axes: relation -> the types of its axes. Of long tables by default what the columns are called.
     types: the number of entities of each type, where some have no cells. labels: of all of them, in order.
     unlisted: what the cells of long tables are that are not listed: "missing", the default of tables with values, or
         "zero", that of tables without, whose cells are 1; for all, or by relation.
-
+    symmetric: the relations of a type with itself in which (i, j) and (j, i) are one cell: names, True for all of them,
+        or False. By default matrices that are symmetric where both were observed; long tables are directed, with a
+        DataWarning where no pair, or every one, stands in both directions.
+    self_loops: those in which (i, i) is a cell, names or True; of others the diagonal is no observation, and is left
+        out, with a DataWarning where it is not 0.
     header: of CSV and text files: whether the first line names the columns, or "auto". Without names a last column of
         numbers, the third or later, is "value", and the others hold entities: of one type, "entity", where two columns
         share some, else of types "entity1", "entity2", ... drop: columns of a long table of all that are left out.
@@ -70,67 +80,39 @@ def relations(
     file = file_named(source, _EXPECTED) if is_path(source) else None
     require_file(file, header)
     with naming(file):
-        if file is not None:
-            source = _with_names(read_table(file, header, lists=range(2, 9), asked=list_names(drop)))
-        elif is_pandas(source, "DataFrame"):
-            source = without_index(source, "the table of relations", list_names(drop))
-        if drop is not None and is_pandas(source, "DataFrame"):
-            source = source.drop(columns=columns_called(source, drop))
         if isinstance(source, Relations):
             return source.to(dtype=dtype, device=device)
-        tables = _of_long(source, axes) if is_pandas(source, "DataFrame") else source
-        if not isinstance(tables, Mapping) or not len(tables):
-            raise DataError(f"{type(source).__name__}", expected=_EXPECTED)
+        axes = {"related": ("entity", "entity")} if axes is None and is_networkx(source, "Graph") else axes
+        tables = _read_tables(source, file, axes, header, drop)
         door = _Door(axes or {}, dict(types or {}), {t: list(names) for t, names in (labels or {}).items()}, unlisted)
         for name, one in tables.items():
             door.read(str(name), one)
-        return door.build(dtype).to(device=device)
+        return door.build(dtype, symmetric, self_loops).to(device=device)
 
 
-def _with_names(frame: pd.DataFrame) -> pd.DataFrame:
-    """A table without names: the entities by the numbers of their columns, of one type where columns share some."""
-    if not is_bare(frame):
-        return frame
-    has_value = frame.shape[1] > 2 and pd.api.types.is_numeric_dtype(frame.iloc[:, -1])
-    ends = frame.iloc[:, :-1] if has_value else frame
-    shared = _share_entities(ends)
-    names = [f"entity_{j}" if shared else f"entity{j}" for j in range(1, ends.shape[1] + 1)]
-    return frame.set_axis([*names, *(["value"] if has_value else [])], axis=1)
-
-
-def _of_long(frame: pd.DataFrame, axes: Mapping[str, Sequence[str]] | None) -> dict[str, Any]:
-    """The rows of each relation, with the columns that it fills."""
-    relation = next((one for one in _RELATION if one in frame.columns), None)
-    if relation is None:
-        return _of_one(frame) if axes is None else {next(iter(axes)): frame}
-    found: dict[str, Any] = {}
-    for name, rows in frame.groupby(relation, sort=False):
-        own = rows.drop(columns=[relation])
-        kept = [c for c in own.columns if c in _VALUE or bool(own[c].notna().any())]
-        found[str(name)] = own[kept]
-    return found
-
-
-def _of_one(frame: pd.DataFrame) -> dict[str, Any]:
-    """A table of one relation: it is called what its values are, or "related" where they have no name of their own.
-    Columns that share entities hold one type."""
-    last, name = frame.columns[-1], "related"
-    if len(frame.columns) > 2 and last not in _VALUE and pd.api.types.is_numeric_dtype(frame[last]):
-        name, frame = str(last), frame.rename(columns={last: _VALUE[0]})
-    ends = [column for column in frame.columns if column not in _VALUE]
-    shared = set(map(_type_called, ends)) == set(map(str, ends)) and _share_entities(frame.loc[:, ends])
-    names = {column: f"entity_{j}" for j, column in enumerate(ends, 1)} if shared else {}
-    return {name: frame.rename(columns=names)}
-
-
-def _share_entities(ends: pd.DataFrame) -> bool:
-    seen = [set(ends[column]) for column in ends.columns]
-    return any(one & other for place, one in enumerate(seen) for other in seen[:place])
+def _read_tables(
+    source: Source, file: Path | None, axes: Mapping[str, Sequence[str]] | None, header: Header, drop: Names
+) -> Mapping[str, Any]:
+    """The cells of every relation, as the source holds them."""
+    held: Any = source
+    if file is not None:
+        held = with_names(read_table(file, header, lists=range(2, 9), asked=list_names(drop)), file)
+    elif is_pandas(held, "DataFrame"):
+        held = without_index(held, "the table of relations", list_names(drop))
+    elif is_networkx(held, "Graph") and axes:
+        return {next(iter(axes)): held}
+    elif is_listed(held) and len(held) and is_pairs(held):
+        held = with_names(as_table(held))
+    if is_pandas(held, "DataFrame"):
+        return of_long(held if drop is None else held.drop(columns=columns_called(held, drop)), axes)
+    if not isinstance(held, Mapping) or not len(held):
+        raise DataError(f"{type(held).__name__}", expected=_EXPECTED)
+    return held
 
 
 class _Part(NamedTuple):
     """The listed cells of one relation. ends: the entities by axis. closed: whether unlisted cells are 0. placed:
-    whether entities are positions rather than labels."""
+    whether entities are positions rather than labels, as in a matrix. symmetric: whether the source says that it is."""
 
     name: str
     types: tuple[str, ...]
@@ -138,6 +120,7 @@ class _Part(NamedTuple):
     values: np.ndarray
     closed: bool
     placed: bool
+    symmetric: bool | None = None
 
 
 class _Door:
@@ -154,30 +137,57 @@ class _Door:
         self.parts: list[_Part] = []
 
     def read(self, name: str, cells: Source) -> None:
-        source: Any = _as_frame(cells) if isinstance(cells, tuple) and len(cells) == 2 else cells
+        source: Any = as_frame(cells) if isinstance(cells, tuple) and len(cells) == 2 else cells
         given = self.axes.get(name)
         if self.axes and given is None:
             raise DataError("a relation that is not named", axis=name, expected=f"one of {', '.join(self.axes)}")
         types = None if given is None else (given,) if is_string(given) else tuple(given)
+        if is_networkx(source, "Graph"):
+            self._graph(name, types, source)
+            return
+        if is_listed(source) and len(source) and is_pairs(source) and (types is None or len(types) == 2):
+            frame = as_table(source)
+            source = frame.set_axis(["_1", "_2", VALUE[0]][: frame.shape[1]], axis=1)
         if not is_pandas(source, "DataFrame") or (types is not None and not self._is_long(source, types)):
             self._array(name, types, source)
             return
-        columns = [c for c in source.columns if c not in _VALUE]
-        types = types or tuple(map(_type_called, columns))
+        columns = [c for c in source.columns if c not in VALUE]
+        types = types or tuple(map(type_called, columns))
         self._arity(name, len(columns), types)
-        value = next((c for c in source.columns if c in _VALUE), None)
-        values = np.ones(len(source)) if value is None else _numbers(source[value], name)
+        value = next((c for c in source.columns if c in VALUE), None)
+        values = np.ones(len(source)) if value is None else numbers_of(source[value], name)
         how = self.unlisted.get(name) if isinstance(self.unlisted, Mapping) else self.unlisted
+        seen = values[~np.isnan(values)]
+        if how is None and value is not None and len(seen) >= FEW and (seen == seen[0]).all():
+            warn_of_data(
+                f"all {len(seen)} listed cells of '{name}' are {seen[0]:g}, and others are taken for missing; "
+                "unlisted='zero', or no column of values (--drop), says that they are 0"
+            )
         how = how or ("zero" if value is None else "missing")
         if how not in ("zero", "missing"):
             raise DataError(f"unlisted = {how!r}", axis=name, expected="'zero' or 'missing'")
         self.parts.append(_Part(name, types, [source[c] for c in columns], values, how == "zero", False))
 
+    def _graph(self, name: str, types: tuple[str, ...] | None, source: Source) -> None:
+        """A graph of networkx, whose nodes are the entities of one type."""
+        edges = read_source(source, Reading())
+        if types is None or not of_one_type(types):
+            raise DataError(
+                "a graph", axis=name, expected=f"axes={{{name!r}: (type, type)}}, the type of its nodes twice"
+            )
+        if edges.names is None:
+            self._check_sizes(name, types, [edges.num_nodes] * 2)
+        else:
+            self.labels.setdefault(types[0], edges.names)
+        names = objects(edges.names or range(edges.num_nodes))
+        ends = [names[edges.row], names[edges.column]]
+        self.parts.append(_Part(name, types, ends, edges.value, True, False, not edges.directed))
+
     @staticmethod
     def _is_long(frame: pd.DataFrame, types: tuple[str, ...]) -> bool:
-        named = any(c in _VALUE for c in frame.columns)
+        named = any(c in VALUE for c in frame.columns)
         named |= not all(pd.api.types.is_numeric_dtype(kind) for kind in frame.dtypes)
-        return named or len(types) != 2 or tuple(map(_type_called, frame.columns)) == types
+        return named or len(types) != 2 or tuple(map(type_called, frame.columns)) == types
 
     def _arity(self, name: str, found: int, types: tuple[str, ...]) -> None:
         if found != len(types):
@@ -221,25 +231,42 @@ class _Door:
                 found = f"{size} entities of type '{t}'"
                 raise DataError(found, axis=name, expected=f"{self.types[t]}, as elsewhere")
 
-    def build(self, dtype: torch.dtype | None) -> Relations:
+    def build(
+        self, dtype: torch.dtype | None, symmetric: Names | bool = None, self_loops: Names | bool = False
+    ) -> Relations:
         coords, types, place = self._entities()
         width = max(len(one.types) for one in self.parts)
+        relations = {one.name: one.types for one in self.parts}
+        alike, loops = (
+            those_named(option, names, relations, DataError)
+            for option, names in (("symmetric", symmetric), ("self_loops", self_loops))
+        )
         rows = []
         for r, one in enumerate(self.parts):
             if not one.types:
                 raise DataError("a relation without axes", axis=one.name, expected="at least one")
-            cells = np.full((len(one.values), 2 + width), -1.0)
-            cells[:, 0], cells[:, -1] = r, one.values
-            for a, entities in enumerate(place[r], 1):
+            ends, values = place[r], one.values
+            if of_one_type(one.types):
+                said, size = one.symmetric if symmetric is None else one.name in alike, types[one.types[0]]
+                names, sure = coords.get(one.types[0], range(size)), symmetric in (None, True, False)
+                found = Dyads(one.name, ends[0], ends[1], values, size, names, one.closed, not one.placed, said, sure)
+                found = found.settle()
+                ends, values = [found.row, found.column], found.value
+                alike = (*alike, one.name) if found.symmetric and one.name not in alike else alike
+            cells = np.full((len(values), 2 + width), -1.0)
+            cells[:, 0], cells[:, -1] = r, values
+            for a, entities in enumerate(ends, 1):
                 cells[:, a] = entities
             rows.append(cells)
         wide = any(type_for(torch.as_tensor(one)) == torch.float64 for one in rows)
         x = as_tensor(np.concatenate(rows), dtype or (torch.float64 if wide else None))
-        unlisted = torch.tensor([0.0 if one.closed else torch.nan for one in self.parts]).to(x)
-        relations = {one.name: one.types for one in self.parts}
-        found = Relations(x=x, types=types, relations=relations, coords=coords, others={"unlisted": unlisted})
-        found._check()
-        return found
+        x, closed = without_loops(x, relations, loops, coords), [0.0 if one.closed else torch.nan for one in self.parts]
+        made = Relations(
+            x=x, types=types, relations=relations, coords=coords, others={"unlisted": torch.tensor(closed).to(x)},
+            symmetric=tuple(alike), self_loops=loops,
+        )  # fmt: skip
+        made._check()
+        return made
 
     def _entities(self) -> tuple[dict[str, list[Any]], dict[str, int], list[list[np.ndarray]]]:
         """Labels and sizes of all types, and where the entities of every relation are."""
@@ -262,25 +289,3 @@ class _Door:
             for (r, a), column in zip(named, columns, strict=True):
                 place[r][a], begin = found[begin : begin + len(column)], begin + len(column)
         return coords, sizes, place
-
-
-def _type_called(column: Hashable) -> str:
-    """The type of the entities of a column: person_1 and person_2 hold persons."""
-    return re.sub(r"[._ ]\d+$", "", str(column))
-
-
-def _numbers(column: pd.Series, name: str) -> np.ndarray:
-    try:
-        read: Any = pd.to_numeric(column)
-        return read.to_numpy(dtype=np.float64, na_value=np.nan)
-    except (ValueError, TypeError):
-        raise DataError("values that are no numbers", axis=name, expected="numbers; NaN for missing") from None
-
-
-def _as_frame(pair: tuple[Any, ...]) -> pd.DataFrame:
-    """Entities (C, A) and values (C,) as a long table."""
-    entities = np.asarray(pair[0])
-    if entities.ndim != 2 or len(entities) != len(pair[1]):
-        expected = "entities (C, A) and values (C,)"
-        raise DataError(f"entities of shape {entities.shape} and {len(pair[1])} values", expected=expected)
-    return pd.DataFrame({f"_{a}": entities[:, a] for a in range(entities.shape[1])}).assign(value=pair[1])

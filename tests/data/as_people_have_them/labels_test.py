@@ -348,7 +348,7 @@ def test_data_print_as_a_few_lines():
     assert f"{len(many.value)} of 200 items by 300 users" in text and "u0, u1" in text and "i0, i1" in text
     assert f"{float(many.value.min()):g} to {float(many.value.max()):g}" in text
     wide = ci.fit(MixtureOfBernoullis(num_components=1, num_features=50), np.eye(50).repeat(40, 0), **QUIET).data
-    linked = graph([(f"n{n}", f"n{n + 1}") for n in range(500)])
+    linked = graph([(f"n{n}", f"n{n + 1}") for n in range(500)], directed=True)
     cells = relations({"r": np.ones((90, 80))}, {"r": ("a", "b")})
     for shown in (text, repr(wide), repr(linked), repr(cells), repr(many.chosen(slice(0, 0)))):
         assert shown.count("\n") < 10 and len(shown) < 1000

@@ -87,6 +87,18 @@ def test_nodes_by_nodes_with_whole_numbers_as_names(tmp_path, start):
             assert np.array_equal(data.x.to_dense().numpy(), frame.to_numpy())
 
 
+def test_labels_of_rows_and_columns_in_any_two_orders():
+    rng = np.random.default_rng(0)
+    x = (rng.random((6, 6)) < 0.4).astype(int)
+    np.fill_diagonal(x, 0)
+    for names in (list(range(6)), list("abcdef"), [10, 20, 30, 40, 50, 60], ["01", "1", "2", "3", "4", "5"]):
+        frame = pd.DataFrame(x, names, names)
+        for rows, columns in ((names, names[::-1]), (names[::-1], names), (names[::-1], names[2:] + names[:2])):
+            data = graph(frame.loc[rows, columns], directed=True)
+            place = [list(data.names).index(name) for name in names]
+            assert np.array_equal(data.x.to_dense().numpy()[np.ix_(place, place)], x)
+
+
 def test_comments_and_blanks(tmp_path):
     lines = [f"{a},{b}" for a, b in EDGES]
     (tmp_path / "c.csv").write_text("# karate club\n# 34, 78\nsource,target\n" + "\n".join(lines))

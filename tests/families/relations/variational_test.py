@@ -58,9 +58,9 @@ def test_at_labels_it_is_their_probability(clusters):
     one = problem(clusters=clusters)
     z = {"a": np.array([0, 0, 0, 1, 1]), "b": np.array([0, 1, 0, 0])}
     logs = [torch.nn.functional.one_hot(torch.as_tensor(part), 2).double().log() for part in z.values()]
-    expected = sum(reference.log_cells_integrated(values, kind, hyper)
-                   for types, kind, x, hyper in one.relations.values()
-                   for values in reference.blocks((types, kind, x, hyper), z).values())  # fmt: skip
+    expected = sum(reference.log_cells_integrated(values, relation[1], relation[3])
+                   for relation in one.relations.values()
+                   for values in reference.blocks(relation, z).values())  # fmt: skip
     for t, label in z.items():
         m, c = np.bincount(label), one.c[t]
         if clusters:
@@ -72,7 +72,8 @@ def test_at_labels_it_is_their_probability(clusters):
     assert bound_of(one).at(logs)[0] == pytest.approx(expected, abs=2e-3 if not clusters else 1e-8)
 
 
-@pytest.mark.parametrize("names", [("flags", "links"), ("triples",), ("grades", "counts", "sizes")])
+@pytest.mark.parametrize("names", [("flags", "links"), ("triples",), ("grades", "counts", "sizes"),
+                                   ("friends", "ties"), ("meets", "signs")])  # fmt: skip
 @pytest.mark.parametrize("clusters", [None, {"a": 2, "b": 2}])
 def test_it_is_below_the_evidence_and_rises(names, clusters):
     one = problem(names, clusters=clusters)
