@@ -81,7 +81,7 @@ class CovariateSBM(OnOwnScale, BlockModel):
             values, labels = unpack(self.covariates)
         if "row" in labels:  # the model does not see which nodes the graph calls so
             found = f"covariates with labels of their rows (the first: {labels['row'][0]!r})"
-            raise ModelError(f"{found}, expected numbers in the order of the nodes: frame.loc[graph.names].to_numpy()")
+            raise ModelError(f"{found}, expected numbers in the order of the nodes: frame.loc[graph.nodes].to_numpy()")
         features = as_tensor(values, torch.float64)  # of years, single precision has three digits of a day
         if features.ndim != 2 or 0 in features.shape or not bool(torch.isfinite(features).all()):
             raise ModelError(f"covariates of shape {tuple(features.shape)}, expected a finite (N, P) matrix")

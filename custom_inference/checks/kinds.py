@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Callable, Collection, Hashable, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ import pandas as pd
 
 from ppl_models import DataError, DataWarning, FileFormatError, GraphData
 from ppl_models.data.answers import has_words
+from ppl_models.data.factors import are_written_numbers, is_two_valued
 from ppl_models.data.files.corpora import format_of_name, looks_like, read_lines
 from ppl_models.data.files.edge_lines import are_edges_with_attributes
 from ppl_models.data.files.graphs import GRAPHS
@@ -30,8 +30,6 @@ _ASKED = 10
 _SCALE = 21
 #: Lines of a text that are looked at.
 _LINES = 2000
-#: What reads as a number, with commas too.
-_NUMBER = re.compile(r"[-+]?[\d.,' ]*\d[\d.,' ]*[%$€]?")
 #: Endings of files of texts, beside those of tables: nothing else is taken for text without being asked.
 _TEXTS = ("", ".text", ".ldac", ".lda-c")
 
@@ -137,8 +135,12 @@ def _rows(frame: pd.DataFrame, numeric: Sequence[bool], where: str) -> str | Non
         words = words if _are_answers(asked[words[0]]) and all(_is_positive(asked[name]) for name in numbers) else []
     if not words:
         return None
-    if all(asked[name].nunique() == 2 for name in words) and all(set(asked[n].dropna()) <= {0, 1} for n in numbers):
-        return "binary"  # two words a column
+    if (
+        numbers
+        and all(is_two_valued(asked[n]) for n in words)
+        and all(set(asked[n].dropna()) <= {0, 1} for n in numbers)
+    ):
+        return "binary"
     odd = [name for name in words if not _are_answers(asked[name])]
     # A column of numbers that all differ, as of a respondent, is said to be one where the answers are read.
     scales = [asked[name] for name in numbers if asked[name].nunique() < len(frame)]
@@ -164,8 +166,8 @@ def _are_answers(column: pd.Series) -> bool:
         values = column.to_numpy(np.float64, na_value=np.nan)
         if (values[~np.isnan(values)] % 1 != 0).any():
             return False
-    elif all(_NUMBER.fullmatch(str(value)) for value in column.dropna().unique()):
-        return False  # numbers with commas, or the like
+    elif are_written_numbers(column):
+        return False
     return len(column) >= _ASKED and different <= _SCALE and 2 * different <= column.count()
 
 

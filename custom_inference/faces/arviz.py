@@ -233,4 +233,4 @@ def list_observed_dyads(model: Any, graph: GraphData) -> tuple[Tensor, list[str]
     i, j = model.dyads(torch.arange(model.num_dyads(len(graph)), device=graph.x.device), len(graph))
     observed, arrow = graph.is_observed(i, j), "->" if graph.directed else "--"
     ends = zip(i[observed].tolist(), j[observed].tolist(), strict=True)
-    return observed, [f"{graph.names[a]} {arrow} {graph.names[b]}" for a, b in ends]
+    return observed, [f"{graph.nodes[a]} {arrow} {graph.nodes[b]}" for a, b in ends]

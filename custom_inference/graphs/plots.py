@@ -50,7 +50,7 @@ def plot_adjacency(fit: Result, *, order: str = "block", title: str | None = Non
     axes.set_xlabel("to node" if graph.directed else "node")
     axes.set_ylabel("from node" if graph.directed else "node")
     if named:
-        names = [drawing.shorten(graph.names[n], 14) for n in nodes]
+        names = [drawing.shorten(graph.nodes[n], 14) for n in nodes]
         drawing.name_ticks(axes, "x", names, 7)
         drawing.name_ticks(axes, "y", names, 7)
     elif order == "block":
@@ -99,7 +99,7 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
     blocks = [f"block {name}" for name in fit.component_names]
     if mean.shape[1] == 3:
         sheet, axes = Sheet.single(ax, 7.0, 6.0, title or default)
-        _triangle(axes, mean, graph.names if len(graph) <= NAMED else [], blocks)
+        _triangle(axes, mean, graph.nodes if len(graph) <= NAMED else [], blocks)
         return sheet.finish(title, default)
     by_size, _, nodes = _by_block(fit, mean)
     nodes = drawing.thin(nodes, max_nodes)
@@ -111,7 +111,7 @@ def plot_memberships(fit: Result, *, max_nodes: int = 400, title: str | None = N
         bottom += mean[nodes, k]
     axes.set(xlim=(-0.5, len(nodes) - 0.5), ylim=(0, 1), ylabel=presentation_of(fit.model).local)
     if named:
-        names = [drawing.shorten(graph.names[n], 16) for n in nodes]
+        names = [drawing.shorten(graph.nodes[n], 16) for n in nodes]
         drawing.name_ticks(axes, "x", names, 7)
     else:
         axes.set_xticks([])
@@ -191,7 +191,7 @@ def plot_pie_graph(
     for n, (x, y) in enumerate(at):
         _pie(axes, (x, y), radius, mean[n], colours)
         if len(graph) <= NAMED:
-            name = drawing.shorten(graph.names[n], 14)
+            name = drawing.shorten(graph.nodes[n], 14)
             axes.annotate(name, (x, y - radius), (0, -2), textcoords="offset points", ha="center", va="top", fontsize=7)
     axes.set(xlim=(-0.07, 1.07), ylim=(-0.07, 1.07), aspect="equal")
     axes.set_axis_off()

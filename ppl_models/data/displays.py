@@ -71,7 +71,7 @@ def of_graph(graph: Any, *, text: bool = False) -> str:
         "labels of nodes": displays.list_labels(graph.coords["row"]) if graph.coords else None,
     }
     title = f"Graph: {len(graph)} nodes, {edges} edges, {kind}"
-    return _render(title, told, lambda: _most("node", graph.names, edges=degree), text)
+    return _render(title, told, lambda: _most("node", graph.nodes, edges=degree), text)
 
 
 def of_ratings(ratings: Any, *, text: bool = False) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,6 +17,8 @@ from ppl_models.data.lazy import pandas as pd
 
 #: Between the name of a factor and that of a level.
 OF_LEVEL = " = "
+#: What reads as a number, with commas too.
+_NUMBER = re.compile(r"[-+]?[\d.,' ]*\d[\d.,' ]*[%$€]?")
 
 
 @dataclass
@@ -86,7 +89,8 @@ class Factors:
         words = [name for name, column in table.items() if not pd.api.types.is_numeric_dtype(column.dtype)]
         known = {name: levels for name, levels in self.columns.get(site, ()) if levels is not None}
         found = {_key(name): known.get(_key(name)) or sorted_levels(table[name]) for name in words}
-        if any(len(levels) != 2 for levels in found.values()) or table.columns.has_duplicates:
+        new = [name for name in words if _key(name) not in known]
+        if table.columns.has_duplicates or not all(is_two_valued(table[name]) for name in new):
             return given
         if not known and found:
             name, levels = next(iter(found.items()))
@@ -102,6 +106,16 @@ class Factors:
 def _key(name: Any) -> Any:
     """The name of a column as files keep it."""
     return name if is_string(name) or is_whole(name) else str(name)
+
+
+def is_two_valued(column: pd.Series) -> bool:
+    """Whether a column holds two words, or is a Categorical of two."""
+    return len(sorted_levels(column)) == 2 and not are_written_numbers(column)
+
+
+def are_written_numbers(column: pd.Series) -> bool:
+    """Whether all texts of a column read as numbers, with commas among their digits or a unit behind."""
+    return all(_NUMBER.fullmatch(str(value)) for value in column.dropna().unique())
 
 
 def sorted_levels(column: pd.Series) -> list[Any]:

@@ -194,20 +194,20 @@ def test_every_file(files, name):
     with unsure:
         data = graph(files / name)
     header = {"header": True} if name == "two.csv" else {}
-    assert data.names == NAMES and data.directed and np.array_equal(data.x.to_dense().numpy(), DIRECTED)
+    assert data.nodes == NAMES and data.directed and np.array_equal(data.x.to_dense().numpy(), DIRECTED)
     assert torch.equal(graph(str(files / name), **header).x.to_dense(), data.x.to_dense())
 
 
 def test_files_with_numbers_and_weights(tmp_path):
     (tmp_path / "a.edgelist").write_text("% konect\n1 2 3.5\n2 3 1\n")
     data = graph(tmp_path / "a.edgelist", directed=False)
-    assert data.names == [1, 2, 3] and data.edge_values().tolist() == [3.5, 1]
+    assert data.nodes == [1, 2, 3] and data.edge_values().tolist() == [3.5, 1]
     assert graph(tmp_path / "a.edgelist", weight=False).edge_values().tolist() == [1, 1]
     pd.DataFrame(UNDIRECTED).to_csv(tmp_path / "m.csv", index=False)
     assert graph(tmp_path / "m.csv").num_edges == 3
     pd.DataFrame({"w": [2.0], "u": ["a"], "v": ["b"]}).to_csv(tmp_path / "named.csv", index=False)
     named = graph(tmp_path / "named.csv", columns=("u", "v"), weight="w")
-    assert named.names == ["a", "b"] and named.edge_values().tolist() == [2]
+    assert named.nodes == ["a", "b"] and named.edge_values().tolist() == [2]
     np.savez(tmp_path / "n.npz", edges=np.array([[0, 1]]), n=5)
     assert len(graph(tmp_path / "n.npz")) == 5
 

@@ -293,7 +293,7 @@ def test_edges_are_a_graph_or_refused(edges, as_source, settings):
     assert found.x.shape == (len(found), len(found)) and len(found) < 100
     assert bool((found.x.values() > 0).all())
     if isinstance(edges, list) and not as_source and all(len(e) == 2 for e in edges) and "mask" not in settings:
-        names = found.names
+        names = found.nodes
         listed = {(a, b) for a, b in edges if a != b or found.self_loops}
         if not found.directed:
             listed |= {(b, a) for a, b in listed}

@@ -72,7 +72,7 @@ def test_every_container(name, x, kind):
 )
 def test_edges_by_name(edges):
     data = graph(edges)
-    assert data.directed and data.names == NAMES and np.array_equal(data.x.to_dense().numpy(), DIRECTED)
+    assert data.directed and data.nodes == NAMES and np.array_equal(data.x.to_dense().numpy(), DIRECTED)
 
 
 def test_edges_by_number():
@@ -87,25 +87,25 @@ def test_edges_by_number():
 
 def test_numbers_with_gaps_are_names():
     data = graph(edges=np.array([[10, 30], [30, 20]]), directed=False)
-    assert data.names == [10, 20, 30] and data.edges().tolist() == [[0, 1], [2, 2]]
-    assert as_graph([(1, 2), (2, 3)], num_nodes=3).names == [1, 2, 3]
-    assert as_graph([(1, 2), (2, 3)], num_nodes=4).names == [0, 1, 2, 3]  # within range, they are positions
+    assert data.nodes == [10, 20, 30] and data.edges().tolist() == [[0, 1], [2, 2]]
+    assert as_graph([(1, 2), (2, 3)], num_nodes=3).nodes == [1, 2, 3]
+    assert as_graph([(1, 2), (2, 3)], num_nodes=4).nodes == [0, 1, 2, 3]  # within range, they are positions
     assert graph([(0, 5)], nodes=7).coords == {} and len(graph([(0, 5)], nodes=7)) == 7
 
 
 def test_nodes_order_and_complete_the_edges():
     data = graph(PAIRS, nodes=["d", "c", "b", "a", "e"])
-    assert data.names == ["d", "c", "b", "a", "e"] and data.edges().T.tolist() == [[1, 3], [2, 0], [2, 1], [3, 2]]
-    assert graph(DIRECTED, nodes=NAMES).names == NAMES
+    assert data.nodes == ["d", "c", "b", "a", "e"] and data.edges().T.tolist() == [[1, 3], [2, 0], [2, 1], [3, 2]]
+    assert graph(DIRECTED, nodes=NAMES).nodes == NAMES
     frame = pd.DataFrame(DIRECTED, index=NAMES, columns=NAMES)
-    assert torch.equal(graph(frame, nodes=data.names).x.to_dense(), data.x.to_dense())
+    assert torch.equal(graph(frame, nodes=data.nodes).x.to_dense(), data.x.to_dense())
     known = nx.DiGraph(PAIRS)
-    assert torch.equal(graph(known, nodes=data.names).x.to_dense(), data.x.to_dense())
+    assert torch.equal(graph(known, nodes=data.nodes).x.to_dense(), data.x.to_dense())
     assert len(graph(edges=[], nodes=3)) == 3
     # Nodes that are numbers in another order than they were added in are positions all the same.
     shuffled = nx.Graph([(2, 0), (0, 1)])
     assert graph(shuffled).coords == {} and graph(shuffled).edges().tolist() == [[0, 0], [1, 2]]
-    assert graph([((0, 0), (0, 1))]).names == [(0, 0), (0, 1)]
+    assert graph([((0, 0), (0, 1))]).nodes == [(0, 0), (0, 1)]
 
 
 def test_hidden_dyads():
@@ -291,7 +291,7 @@ def test_methods():
     assert data.degrees().tolist() == [2, 3, 2, 1] and data.degrees("in").tolist() == [1, 1, 1, 1]
     moved = data.permuted([3, 1, 0, 2])
     order = torch.tensor([3, 1, 0, 2])
-    assert torch.equal(moved.x.to_dense(), data.x.to_dense()[order][:, order]) and moved.names == ["d", "b", "a", "c"]
+    assert torch.equal(moved.x.to_dense(), data.x.to_dense()[order][:, order]) and moved.nodes == ["d", "b", "a", "c"]
     assert data.to(dtype=torch.float32).x.dtype == torch.float32
     assert nx.utils.graphs_equal(nx.DiGraph(data.to_networkx()), graph(data.to_networkx()).to_networkx())
     with pytest.raises(DataError, match="rows of a graph"):
@@ -311,9 +311,9 @@ def test_hidden_dyads_move_with_their_nodes():
     moved = data.permuted([3, 2, 1, 0])
     assert moved.hidden is not None and moved.hidden.tolist() == [[0, 2], [1, 3]]
     part = data.subgraph([2, 3])
-    assert part.hidden is not None and part.hidden.tolist() == [[0], [1]] and part.names == [2, 3]
+    assert part.hidden is not None and part.hidden.tolist() == [[0], [1]] and part.nodes == [2, 3]
     assert data.subgraph(torch.tensor([True, False, True, False])).hidden is None
-    assert largest_component(graph([("a", "b"), ("c", "d"), ("d", "e")])).names == ["c", "d", "e"]
+    assert largest_component(graph([("a", "b"), ("c", "d"), ("d", "e")])).nodes == ["c", "d", "e"]
 
 
 @given(st.integers(2, 9), st.booleans(), st.integers(0, 10**6))

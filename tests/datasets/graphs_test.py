@@ -66,7 +66,7 @@ def test_truth_and_seeds():
     assert not torch.equal(drawn.graph.x.to_dense(), other.graph.x.to_dense())
     assert set(drawn.truth) == {"block", "block_proportion", "edge_probability"} and len(drawn.truth["block"]) == 50
     named = sample_sbm(ETA, sizes=[2, 2], names=["a", "b", "c", "d"], seed=1)
-    assert named.graph.names == ["a", "b", "c", "d"]
+    assert named.graph.nodes == ["a", "b", "c", "d"]
     pair = sample_sbm(ETA, sizes=[2, 2], degrees=(np.ones(4), np.ones(4)), poisson=True)
     assert {"edge_rate", "out_propensity", "in_propensity"} <= set(pair.truth)
 
@@ -91,7 +91,7 @@ def test_kinds_of_graphs():
 def test_small_examples():
     nine = datasets.nine_nodes()
     block = nine.truth["block"]
-    assert nine.graph.names == list(range(1, 10))
+    assert nine.graph.nodes == list(range(1, 10))
     assert torch.equal((block == 2).nonzero().flatten(), torch.tensor([6, 8]))
     between = torch.zeros(3, 3).index_put_(tuple(block[nine.graph.edges()]), torch.ones(()), accumulate=True)
     assert between.tolist() == [[1, 11, 0], [0, 0, 7], [5, 0, 0]]

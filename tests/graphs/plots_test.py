@@ -119,7 +119,7 @@ def test_files_of_a_fit(ring, tmp_path):
 def test_graphs_from_files(tmp_path):
     (tmp_path / "edges.txt").write_text("a b\nb c\nc a\n")
     make, data = _read("sbm", Source(tmp_path / "edges.txt"))
-    assert isinstance(data, GraphData) and data.directed and data.names == ["a", "b", "c"]
+    assert isinstance(data, GraphData) and data.directed and data.nodes == ["a", "b", "c"]
     made = make(data, 2)
     assert isinstance(made, SBM) and made.num_nodes == 3
     assert not _read("mmsb", Source(tmp_path / "edges.txt", directed=False))[1].directed
@@ -128,7 +128,7 @@ def test_graphs_from_files(tmp_path):
         _read("sbm", Source(tmp_path / "weights.csv"))
     assert _read("poisson_sbm", Source(tmp_path / "weights.csv"))[1].edge_values().tolist() == [3, 1]
     strong = _read("sbm", Source(tmp_path / "weights.csv", threshold=2, drop_empty_rows=True))[1]
-    assert strong.names == ["a", "b"] and strong.edge_values().tolist() == [1]
+    assert strong.nodes == ["a", "b"] and strong.edge_values().tolist() == [1]
     with pytest.raises(DataError, match="--transpose for a graph"):
         _read("sbm", Source(tmp_path / "edges.txt", transpose=True))
     with pytest.raises(DataError, match="--directed"):

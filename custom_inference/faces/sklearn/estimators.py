@@ -293,7 +293,7 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
     components_: (K, K), what each block sends to the others.
     fit_: the :class:`custom_inference.Fit`.
     n_iter_: iterations; n_features_in_: nodes; feature_names_in_: their names in the order of ``labels_``, where all
-        are strings; ``fit_.data.names`` has them whatever they are.
+        are strings; ``fit_.data.nodes`` has them whatever they are.
 
     NaN entries are dyads that were not observed.
     """
@@ -321,8 +321,8 @@ class GraphEstimator(ClusterMixin, ModelEstimator):
             data = as_graph(X, kind=None, **settings)  # its nodes have names, which scikit-learn does not look at
             x = self._validate(sparse.to_scipy(data.x), ensure_min_samples=2)
             data = as_graph(replace(data, x=sparse.from_scipy(x, dtype=torch.float64)), kind=kind, **settings)
-            if all(map(is_string, data.names)):
-                self.feature_names_in_: Array = objects(data.names)
+            if all(map(is_string, data.nodes)):
+                self.feature_names_in_: Array = objects(data.nodes)
         else:
             x = self._validate(X, ensure_min_samples=2)
             if x.shape[0] != x.shape[1]:

@@ -64,7 +64,7 @@ class GraphData(Data):
         return self.edges().shape[1]
 
     @property
-    def names(self) -> list[Any]:
+    def nodes(self) -> list[Any]:
         """The names of the nodes; their numbers where they have none."""
         return self.coords.get("row", list(range(len(self))))
 
@@ -172,7 +172,7 @@ class GraphData(Data):
             moved = place[self.hidden.cpu().numpy()]
             moved = sorted_dyads(moved[:, (moved >= 0).all(0)], len(chosen), self.directed)
             hidden = torch.as_tensor(moved, device=self.x.device) if moved.size else None
-        names = self.names
+        names = self.nodes
         return replace(self, x=x, hidden=hidden, coords=name_coords([names[n] for n in chosen.tolist()]))
 
     def without(self, dyads: Tensor | Array) -> GraphData:
@@ -198,7 +198,7 @@ class GraphData(Data):
         """A networkx Graph or DiGraph with the names as nodes and the values as "weight"; hidden dyads have no edge."""
         import networkx
 
-        graph, names = networkx.DiGraph() if self.directed else networkx.Graph(), self.names
+        graph, names = networkx.DiGraph() if self.directed else networkx.Graph(), self.nodes
         graph.add_nodes_from(names)
         ends = zip(*self.edges().tolist(), self.edge_values().tolist(), strict=True)
         graph.add_weighted_edges_from((names[i], names[j], value) for i, j, value in ends)

@@ -45,7 +45,7 @@ def graph(
     """A graph from whatever people hold it in: a sparse adjacency matrix, hidden dyads, names of nodes as coords.
 
     >>> data = graph([("ann", "bob"), ("bob", "cleo")], directed=False)
-    >>> data.names, data.edges().tolist()
+    >>> data.nodes, data.edges().tolist()
     (['ann', 'bob', 'cleo'], [[0, 1], [1, 2]])
 
     Parameters
@@ -226,7 +226,7 @@ def check_graph_for_fitting(data: GraphData) -> None:
         raise DataError(problem, axis="edge", expected="some dyad that differs, to learn from")
     isolated = (data.degrees() == 0).nonzero().flatten().tolist()
     if isolated:
-        found = f"{len(isolated)} of {len(data)} nodes have no edge (the first: {data.names[isolated[0]]!r})"
+        found = f"{len(isolated)} of {len(data)} nodes have no edge (the first: {data.nodes[isolated[0]]!r})"
         warn_of_data(f"{found}; largest_component(graph) leaves them out")
 
 

@@ -108,7 +108,7 @@ def test_further_graphs_of_the_same_nodes_are_put_in_their_order(call):
         found = model.prepare_new(given, model.prepare(like))
         kept = expected.clone()
         kept[6], kept[:, 6] = 0, 0
-        assert torch.equal(found.x.to_dense(), kept if same is None else same) and list(found.names) == label
+        assert torch.equal(found.x.to_dense(), kept if same is None else same) and list(found.nodes) == label
     with pytest.raises(DataError, match="1 unknown nodes .*'nobody'"):
         model.prepare_new([(label[0], "nobody")], model.prepare(like))
 

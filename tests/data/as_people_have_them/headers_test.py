@@ -72,8 +72,8 @@ def test_a_graph_of_three_edges_keeps_the_first(tmp_path):
     (tmp_path / "e.csv").write_text("a,b\nb,c\nc,d\n")
     with pytest.warns(DataWarning, match="taken for data: 'b' stands below it too"):
         data = graph(tmp_path / "e.csv", directed=False)
-    assert data.names == list("abcd") and data.num_edges == 3
-    assert graph(tmp_path / "e.csv", header=True).names == list("bcd")
+    assert data.nodes == list("abcd") and data.num_edges == 3
+    assert graph(tmp_path / "e.csv", header=True).nodes == list("bcd")
     with pytest.raises(DataError, match="header = 'maybe'; expected True, False or 'auto'"):
         graph(tmp_path / "e.csv", header="maybe")
     with pytest.raises(DataError, match="no file"):

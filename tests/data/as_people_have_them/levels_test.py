@@ -35,7 +35,7 @@ def test_ends_of_edges_in_the_index():
     counted = edges.set_index(["from", "to"])
     for source in (counted, counted["n"], counted.rename_axis([None, None])):
         data = graph(source, directed=False)
-        assert data.names == flat.names and data.x.to_dense().tolist() == flat.x.to_dense().tolist()
+        assert data.nodes == flat.nodes and data.x.to_dense().tolist() == flat.x.to_dense().tolist()
     assert graph(counted[[]], directed=False).num_edges == 3
 
 

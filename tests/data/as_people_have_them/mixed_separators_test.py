@@ -21,7 +21,7 @@ def test_ends_weights_and_times_in_a_mixture(tmp_path, name, layout):
     (tmp_path / name).write_text(text)
     with pytest.warns(DataWarning, match="column '3' looks like times"):
         data = graph(tmp_path / name)
-    assert data.names == [1, 2, 3] and data.num_edges == 4 and data.directed
+    assert data.nodes == [1, 2, 3] and data.num_edges == 4 and data.directed
     assert bool((data.edge_values() == 1).all())
 
 
@@ -30,7 +30,7 @@ def test_some_lines_have_tabs_and_others_blanks(tmp_path):
     for pairs in (PAIRS, [("ann", "bob"), ("bob", "cleo"), ("cleo", "ann"), ("ann", "cleo")]):
         for order in ("\t  ,", " \t, ", ", \t "):
             path.write_text("".join(f"{a}{sign}{b}\n" for (a, b), sign in zip(pairs, order, strict=True)))
-            assert graph(path).names == sorted(set(sum(pairs, ()))) and graph(path).num_edges == 4
+            assert graph(path).nodes == sorted(set(sum(pairs, ()))) and graph(path).num_edges == 4
 
 
 def test_names_with_blanks_and_commas_stay(tmp_path):
@@ -44,7 +44,7 @@ def test_names_with_blanks_and_commas_stay(tmp_path):
     }
     for text, names in kept.items():
         path.write_text(text)
-        assert set(graph(path).names) == names
+        assert set(graph(path).nodes) == names
 
 
 def test_what_may_be_either_is_refused(tmp_path):
@@ -65,13 +65,13 @@ def test_ids_keep_their_kind(tmp_path):
     for name, between in (("e.csv", ","), ("e.txt", " "), ("e.tsv", "\t")):
         path, head = tmp_path / name, "source,target\n" if name == "e.csv" else ""
         path.write_text(head + "".join(f"{a}{between}{b}\n" for a, b in [("01", "2"), ("2", "10"), ("10", "01")]))
-        assert graph(path, directed=True).names == ["01", "2", "10"]
+        assert graph(path, directed=True).nodes == ["01", "2", "10"]
         big = [2**63 + 5, 2**63 + 7, 12, 2**64 + 1]
         path.write_text(head + "".join(f"{a}{between}{b}\n" for a, b in zip(big, big[1:] + big[:1], strict=True)))
-        assert sorted(map(str, graph(path, directed=True).names)) == sorted(map(str, big))
+        assert sorted(map(str, graph(path, directed=True).nodes)) == sorted(map(str, big))
     ends = np.array([[2**63 + 5, 12], [12, 2**63 + 7], [2**63 + 7, 2**63 + 5]], np.uint64)
     mixed = pd.DataFrame({"source": ends[:, 0], "target": ends[:, 1].astype(object)})
     small = pd.DataFrame({"source": ends[:, 0], "target": np.array([1, 2, 3], np.int64)})
-    assert sorted(graph(ends).names) == sorted(graph(mixed).names) == [12, 2**63 + 5, 2**63 + 7]
-    assert sorted(graph(small).names) == [1, 2, 3, 12, 2**63 + 5, 2**63 + 7]
+    assert sorted(graph(ends).nodes) == sorted(graph(mixed).nodes) == [12, 2**63 + 5, 2**63 + 7]
+    assert sorted(graph(small).nodes) == [1, 2, 3, 12, 2**63 + 5, 2**63 + 7]
     assert graph([(2**63 + 5, 2**53 + 1), (2**53 + 1, 2**53)], directed=True).num_edges == 2

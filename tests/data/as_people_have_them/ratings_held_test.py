@@ -56,9 +56,9 @@ def test_ids_are_not_rounded_and_keep_their_zeros(tmp_path):
     for wrong in ([1e19, 2.0], [2.0**53 + 2, 1.0]):
         with pytest.raises(DataError, match="axis 'user'.* floating point, which round ids"):
             ratings(wrong, [1, 2], [3, 4])
-    assert sorted(graph([(LARGE[0], LARGE[1]), (LARGE[1], 12)]).names) == sorted(LARGE)
+    assert sorted(graph([(LARGE[0], LARGE[1]), (LARGE[1], 12)]).nodes) == sorted(LARGE)
     ends = pd.DataFrame({"source": np.array(LARGE[:2], np.uint64), "target": [1, -2]})
-    assert sorted(graph(ends).names) == sorted([*LARGE[:2], 1, -2])
+    assert sorted(graph(ends).nodes) == sorted([*LARGE[:2], 1, -2])
     with pytest.raises(DataError, match="axis 'node'.* floating point, which round ids"):
         graph(pd.DataFrame({"source": [1e19, 2.0], "target": [3.0, 4.0]}))
     likes = relations({"likes": pd.DataFrame({"person": LARGE[:2], "film": ["01", "1"]})})

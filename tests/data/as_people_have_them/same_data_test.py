@@ -55,7 +55,7 @@ def graphs(tmp_path):
 
 def test_one_graph(graphs):
     read = [quietly(graph, one, directed=False) for one in graphs]
-    assert all(same_data(read[0], one) and one.names == list(range(10)) for one in read)
+    assert all(same_data(read[0], one) and one.nodes == list(range(10)) for one in read)
     assert quietly(graph, graphs[0], directed=False).num_edges == len(EDGES)
 
 

@@ -83,7 +83,7 @@ def test_nodes_by_nodes_with_whole_numbers_as_names(tmp_path, start):
         shuffled.to_csv(tmp_path / "s.csv")
         for source in (tmp_path / "a.csv", tmp_path / "s.csv", frame, pd.read_csv(tmp_path / "a.csv")):
             data = graph(source)
-            assert list(data.names) == list(nodes) and not data.directed
+            assert list(data.nodes) == list(nodes) and not data.directed
             assert np.array_equal(data.x.to_dense().numpy(), frame.to_numpy())
 
 
@@ -95,7 +95,7 @@ def test_labels_of_rows_and_columns_in_any_two_orders():
         frame = pd.DataFrame(x, names, names)
         for rows, columns in ((names, names[::-1]), (names[::-1], names), (names[::-1], names[2:] + names[:2])):
             data = graph(frame.loc[rows, columns], directed=True)
-            place = [list(data.names).index(name) for name in names]
+            place = [list(data.nodes).index(name) for name in names]
             assert np.array_equal(data.x.to_dense().numpy()[np.ix_(place, place)], x)
 
 
@@ -109,7 +109,7 @@ def test_comments_and_blanks(tmp_path):
         (tmp_path / "c.txt").write_text("\n".join(f"{a} {b}{behind if a else ''}" for a, b in EDGES))
         assert read(tmp_path / "c.txt").max() == 1
     (tmp_path / "h.txt").write_text("ann #ppl\nbob #ppl\n")  # names may begin with the sign
-    assert graph(tmp_path / "h.txt").names == ["ann", "#ppl", "bob"]
+    assert graph(tmp_path / "h.txt").nodes == ["ann", "#ppl", "bob"]
     for name, head in (("b.csv", "source, target\n"), ("b.txt", "")):
         (tmp_path / name).write_text(head + "".join(f"p{a}, p{b}\n" for a, b in EDGES))
         assert len(graph(tmp_path / name, directed=False)) == 34
@@ -117,11 +117,11 @@ def test_comments_and_blanks(tmp_path):
 
 def test_names_of_one_kind(tmp_path):
     (tmp_path / "z.txt").write_text("007 7\n7 010\n")
-    assert graph(tmp_path / "z.txt").names == ["007", "7", "010"]
+    assert graph(tmp_path / "z.txt").nodes == ["007", "7", "010"]
     (tmp_path / "z.csv").write_text("source,target\n007,7\n7,10\n")
-    assert graph(tmp_path / "z.csv").names == ["007", "7", "10"]
+    assert graph(tmp_path / "z.csv").nodes == ["007", "7", "10"]
     (tmp_path / "m.csv").write_text("source,target\n1,a\n2,1\n")  # the column of numbers holds names too
-    assert graph(tmp_path / "m.csv").names == ["1", "a", "2"]
+    assert graph(tmp_path / "m.csv").nodes == ["1", "a", "2"]
 
 
 def test_users_and_items_of_the_same_numbers_are_warned_of(tmp_path):

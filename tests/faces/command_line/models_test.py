@@ -163,11 +163,11 @@ def test_fit_reads_edges_and_writes_figures_of_graphs(name, tmp_path):
     assert "to s1" in printed and "log-likelihood: " in printed
     assert f"fitted to {len(example.data)} nodes, {example.data.num_edges} edges by " in printed
     fit = Fit.load(out / "fit.safetensors")
-    assert fit.data.names[0].startswith("n") and fit.data.directed == example.model.directed
+    assert fit.data.nodes[0].startswith("n") and fit.data.directed == example.model.directed
     assert fit.data.num_edges == example.data.num_edges and fit.transform().shape == (len(fit.data), 2)
     for kind in ("adjacency", "memberships", "blocks", "elbo"):
         assert (out / f"{kind}.png").stat().st_size > 1000
-    assert list(pd.read_csv(out / "membership.csv", index_col=0).index) == fit.data.names
+    assert list(pd.read_csv(out / "membership.csv", index_col=0).index) == fit.data.nodes
 
 
 def test_compare_of_a_small_graph(tmp_path):

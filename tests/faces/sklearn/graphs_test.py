@@ -88,7 +88,7 @@ def test_graphs_with_names_are_taken_as_graph_takes_them(kind):
         assert found.fit_.data.directed == (nx.is_directed(source) if isinstance(source, nx.Graph) else False)
     assert list(clone(estimator).fit(bare).feature_names_in_) == order
     ids = clone(estimator).fit(nx.relabel_nodes(bare, {name: 100 + int(name[1:]) for name in bare}))
-    assert not hasattr(ids, "feature_names_in_") and set(ids.fit_.data.names) == set(range(100, 134))
+    assert not hasattr(ids, "feature_names_in_") and set(ids.fit_.data.nodes) == set(range(100, 134))
     alone = bare.copy()
     alone.add_node("alone")
     with pytest.warns(DataWarning, match="1 of 35 nodes have no edge"):
