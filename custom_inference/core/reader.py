@@ -40,7 +40,9 @@ class Reader:
         x, mask, names = adapt(x), adapt(mask), self.like.coords.get("feature")
         if type(self.like) is Data and (names is None or self.model.data_kind != "documents"):
             x, mask = in_columns_of(x, mask, names)
-        return self.model.prepare_new(x, self.like, mask=mask, dtype=self.dtype, device=self.device, **beside)
+        found = self.model.prepare_new(x, self.like, mask=mask, dtype=self.dtype, device=self.device, **beside)
+        unnamed = type(found) is Data and names is not None and "feature" not in found.coords
+        return found.with_labels("feature", names) if unnamed else found
 
     def __repr__(self) -> str:
         """What is known, a line each."""

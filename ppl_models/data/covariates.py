@@ -63,11 +63,14 @@ def in_rows_of(rows: Any, given: Any) -> Any:
     return given if place is None else given.iloc[place] if is_pandas(given, "DataFrame", "Series") else given[place]
 
 
-def places_beside(given: Any, names: list[Any] | None, axis: str = "row") -> np.ndarray | None:
-    """Where, in what is given beside an axis with these labels, its places stand, as :func:`order_beside` says."""
+def places_beside(given: Any, names: list[Any] | None, axis: str = "row", *, place: int = 0) -> np.ndarray | None:
+    """Where, in what is given beside an axis with these labels, its places stand, as :func:`order_beside` says.
+
+    place: which of the axes of what is given is that of the labels.
+    """
     names = None if names is None or labels_of(names) is None else names
     told = "nothing is given of {} of " + (f"{len(names)} labels" if names else "the rows")
-    return order_beside(axis_labels(given)[0], names, axis, told)
+    return order_beside(axis_labels(given)[place], names, axis, told)
 
 
 def finite_beside(

@@ -15,7 +15,7 @@ from ppl_models.core.document_model import DocumentModel
 from ppl_models.core.errors import DataError, ModelError
 from ppl_models.core.row_models import RowsBeside
 from ppl_models.data import sparse as _sparse
-from ppl_models.data.containers import as_tensor, unpack
+from ppl_models.data.covariates import beside, places_beside
 from ppl_models.data.graphs.data import GraphData
 from ppl_models.data.graphs.door import graph
 from ppl_models.data.held import MatrixLike
@@ -106,7 +106,9 @@ def _matrix(given: MatrixLike, data: Data, directed: bool) -> Tensor:
     elif _sparse.is_matrix(given):
         found = _sparse.from_scipy(_sparse.scipy_of(given), dtype=like.dtype, device=like.device)
     elif shape == (size, size) != (2, 2) or (len(shape) == 2 and shape[1] > 3):
-        found = as_tensor(unpack(given)[0], like.dtype).to(like.device).nan_to_num(nan=UNKNOWN)
+        found = beside(given, data).nan_to_num(nan=UNKNOWN)
+        order = places_beside(given, data.coords.get("row"), place=1) if shape[0] == shape[1] else None
+        found = found if order is None else found[:, torch.as_tensor(order, device=like.device)]
     else:
         names = data.coords.get("row", size)
         pairs = len(shape) == 2 and shape[1] in (2, 3)

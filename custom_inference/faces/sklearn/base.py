@@ -30,10 +30,11 @@ from ppl_models.core.scales import OnOwnScale
 from ppl_models.data import sparse
 from ppl_models.data.adapt import adapt
 from ppl_models.data.answers import ANSWERS, encode_answers, has_words, number_answers
-from ppl_models.data.containers import axis_labels
+from ppl_models.data.containers import axis_labels, frame_values
 from ppl_models.data.covariates import read_before
 from ppl_models.data.factors import Factors
 from ppl_models.data.held import is_string, is_whole, labels_of, to_numpy
+from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.matrix import as_matrix
 from ppl_models.data.names import encode_labels
@@ -160,6 +161,7 @@ class ModelEstimator(BaseEstimator):
     def _data(self, X: Table, *, reset: bool = False, **settings: Any) -> Data:
         """Return rows X, in any container, with the labels that they came with; answers by those of the fit."""
         given: Any = adapt(X)
+        given = given.to_pandas() if is_xarray(given, "DataArray") and given.ndim == 2 else given
         own, labels = read_before(given), [*axis_labels(given), None][:2]
         coords: dict[str, Any] = {"row": labels_of(labels[0] or [])}
         if own is not None:
@@ -174,6 +176,8 @@ class ModelEstimator(BaseEstimator):
         factors = Factors({} if reset else dict(self.fit_.data.recipe.get("levels", {})))
         if self._data_kind == "binary" and has_words(given):
             given = factors.number_two_valued("x", given)
+        if is_pandas(given, "DataFrame") and not (hasattr(given, "sparse") and getattr(self, "takes_sparse", False)):
+            given = pd.DataFrame(frame_values(given), given.index, given.columns)
         x = self._validate(given, reset=reset, **settings)
         names = getattr(self, "feature_names_in_", None)
         coords |= {} if names is None else {"feature": names.tolist()}
