@@ -68,7 +68,7 @@ class BesideRows(SourceOptions):
         if ending(one.file) not in TABLES:
             found = read_matrix(one.file, dtype=torch.float64).dense()
             return pd.DataFrame(to_numpy(found.x_with_nan), found.coords.get("row"), found.coords.get("feature"))
-        table = read_table(one.file, asked=list_names(self.id))
+        table = read_table(one.file, asked=list_names(self.id), id=self.id)
         label = self.row_label if self.row_label in table.columns else None
         first = table.columns[0]
         is_words = not pd.api.types.is_numeric_dtype(table[first]) and table.shape[1] > 1 and table[first].is_unique
@@ -135,7 +135,7 @@ class BesideRows(SourceOptions):
         said = [*wheres, *(where.rpartition(":")[0] for where in wheres)]
         said += [one for one in (self.columns, self.id, self.drop, self.text) if one is not None]
         asked = [name.strip() for one in said for name in one.split(",")]
-        return read_table(self.file, self.header_given, asked=asked)
+        return read_table(self.file, self.header_given, asked=asked, id=self.id)
 
     @property
     def header_given(self) -> headers.Header:

@@ -13,6 +13,7 @@ from custom_inference.faces.command_line.source import WORDS, Source, split_name
 from ppl_models import Data, DataError, GraphData, MethodError
 from ppl_models.core.errors import unknown_name
 from ppl_models.data.files.tables import columns_called, read_table
+from ppl_models.data.held import is_string
 from ppl_models.data.lazy import pandas as pd
 
 #: Options that choose the words of documents, which a fit has chosen.
@@ -47,8 +48,9 @@ def read_rows(fit: Fit, options: SourceOptions) -> tuple[Data | pd.DataFrame, di
     return rows, given
 
 
-def read_pairs(options: SourceOptions, names: Sequence[str]) -> pd.DataFrame:
-    """Return the two columns of a table, the first or those that --columns names, called ``names``."""
+def read_pairs(fit: Fit, options: SourceOptions, names: Sequence[str]) -> pd.DataFrame:
+    """Return the two columns of a table, the first or those that --columns names, called ``names``; ids are of the kind
+    that the fit knows, so that 12 beside "007" is "12"."""
     source = Source(**vars(options))
     asked = split_names(options.columns) or []
     frame = read_table(options.file, source.header_given, lists=(2, 3), custom=False, asked=asked)
@@ -56,4 +58,7 @@ def read_pairs(options: SourceOptions, names: Sequence[str]) -> pd.DataFrame:
     if chosen.shape[1] != 2:
         expected = f"{names[0]} and {names[1]}: a table of two columns, or --columns A,B"
         raise DataError(f"{chosen.shape[1]} columns of {options.file}", expected=expected)
+    for place, axis in enumerate(("row", "row" if fit.model.is_graph else "feature")):
+        if pd.api.types.is_integer_dtype(chosen.iloc[:, place]) and all(map(is_string, fit.data.coords.get(axis, [0]))):
+            chosen = chosen.astype({chosen.columns[place]: str})
     return chosen.set_axis(list(names), axis=1)

@@ -86,10 +86,10 @@ def _predict_pairs(fit: Fit, options: PredictOptions) -> pd.DataFrame:
     if fit.model.data_kind == "relations":
         return relations.predict_cells(fit, options.source)
     if fit.model.is_graph:
-        pairs = read_pairs(options.source, ("source", "target"))
+        pairs = read_pairs(fit, options.source, ("source", "target"))
         chance = link_probability(fit, pairs["source"].tolist(), pairs["target"].tolist())
         return pairs.assign(probability=to_numpy(chance))
-    pairs = read_pairs(options.source, ("user", "item"))
+    pairs = read_pairs(fit, options.source, ("user", "item"))
     asked = pairs["user"].tolist(), pairs["item"].tolist()
     found = fit.predict(asked, uncertainty=True, new="prior" if options.new else None)
     if fit.model.sites[fit.model.observed_site].support is constraints.boolean:

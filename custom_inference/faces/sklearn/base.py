@@ -246,7 +246,9 @@ class ModelEstimator(BaseEstimator):
         given = {name: value for name, value in others.items() if name in self._sites_held()}
         for site, size in (("covariates", "num_covariates"), ("labels", "num_labels")):
             if others.get(site) is not None and getattr(self, size, 0) is None:
-                table, names = encode_labels(others[site], None, None) if site == "labels" else (others[site], None)
+                value = adapt(others[site])
+                is_label = site == "labels"
+                table, names = encode_labels(value, None, None) if is_label else (Factors().encode(site, value), None)
                 # A list of class numbers 0, 1, ... has as many classes as its largest says.
                 wide = np.shape(table)[1] if np.ndim(table) > 1 else int(np.nanmax(np.asarray(table, dtype=float))) + 1
                 given[size] = wide if names is None else len(names)

@@ -144,7 +144,7 @@ def _read(
             return read_matrix(file, matrix=matrix, rows=labels, **settings, dtype=dtype, keep_sparse=True)
         chosen = [table[key] for key in ("columns", "id", "drop", "text")]
         with naming(file):
-            frame = read_table(file, table["header"], asked=list_names(*chosen))
+            frame = read_table(file, table["header"], asked=list_names(*chosen), id=table["id"])
             if not len(frame):
                 raise DataError("no rows below the header", axis="document", expected="N >= 1")
             return _of_table(frame, *chosen)

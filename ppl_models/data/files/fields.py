@@ -82,7 +82,9 @@ def _decimal(column: pd.Series) -> pd.Series:
     return found
 
 
-def with_ids(frame: pd.DataFrame, texts: pd.DataFrame, *, lists: bool, header: bool) -> pd.DataFrame:
+def with_ids(
+    frame: pd.DataFrame, texts: pd.DataFrame, *, lists: bool, header: bool, known: Sequence[Any] = ()
+) -> pd.DataFrame:
     """The table with ids that have leading zeros as texts: 007 and 7 are two.
 
     texts: the same table with every field as a text. lists: whether it may be a list of edges, ratings or cells, whose
@@ -98,7 +100,9 @@ def with_ids(frame: pd.DataFrame, texts: pd.DataFrame, *, lists: bool, header: b
     if lists:
         ids = [name not in _VALUES if header else j < 2 for j, name in enumerate(names)]
     else:
-        called = [header and name.endswith(("id", "index", "name", "label", "code")) for name in names]
+        told = set(map(str, known))
+        called = [str(frame.columns[j]) in told or (header and name.endswith(("id", "index", "name", "label", "code")))
+                  for j, name in enumerate(names)]  # fmt: skip
         ids = [called[j] or (j == 0 and not any(padded[1:])) for j in range(len(names))]
     return _replace_columns(frame, {j: texts.iloc[:, j].str.strip() for j in range(len(names)) if padded[j] and ids[j]})
 

@@ -60,7 +60,7 @@ def read_matrix(
         if suffix == ".npz":
             values, coords = _from_npz(path, matrix, {"row": rows, "feature": str(columns) if columns else None})
         else:
-            frame, coords = read_table(path, header, asked=list_names(columns, id, drop)), {}
+            frame, coords = read_table(path, header, asked=list_names(columns, id, drop), id=id), {}
             if not len(frame):
                 raise DataError("no rows below the header", axis="row", expected="N >= 1")
             values = matrix_of(frame, columns, id=id, drop=drop)

@@ -61,11 +61,13 @@ def read_table(
     lists: Sequence[int] = (),
     custom: bool | None = None,
     asked: Iterable[Any] | None = (),
+    id: Names = None,
 ) -> pd.DataFrame:
     """The table of a file, by its ending, one of ``TABLES``; columns without names are called 0, 1, ...
 
     header: whether the first line names the columns, or "auto": see :func:`layout_of`. asked: names of columns that are
-    asked for, which stay even where they number the rows (:func:`without_index`); None: whatever does stays.
+    asked for, which stay even where they number the rows (:func:`without_index`); None: whatever does stays. id: the
+    column of ids, if one is known: there 007 and 7 are two.
 
     Raises FileFormatError for other endings, and for what cannot be read.
     """
@@ -80,7 +82,7 @@ def read_table(
         with reading(path, "parquet"), warnings.catch_warnings(action="ignore"):
             frame = pd.read_parquet(path)
     else:
-        frame = text_frame(path, layout_of(path, header, lists=lists, custom=custom))
+        frame = text_frame(path, layout_of(path, header, lists=lists, custom=custom), id=id)
     return frame if asked is None else without_index(frame, path, asked)
 
 
@@ -131,7 +133,7 @@ def _head(path: Path) -> str:
     return text if len(raw) < _SNIFFED else text.rpartition("\n")[0]
 
 
-def text_frame(path: Path, layout: Layout, raw: bytes | None = None) -> pd.DataFrame:
+def text_frame(path: Path, layout: Layout, raw: bytes | None = None, *, id: Names = None) -> pd.DataFrame:
     """The table of a text, as pandas reads it. raw: the header and some of the file's lines; None: the whole file.
 
     Raises FileFormatError for a header of numbers that repeat, which is a row of data; and for lines with fewer fields
@@ -149,7 +151,7 @@ def text_frame(path: Path, layout: Layout, raw: bytes | None = None) -> pd.DataF
             _refuse_data(path, pd.read_csv(io.StringIO(text), **once))
         if may_have_zeros(text, between):
             texts = pd.read_csv(io.StringIO(text), **settings, dtype=str)
-            frame = with_ids(frame, texts, lists=layout.is_list, header=layout.header)
+            frame = with_ids(frame, texts, lists=layout.is_list, header=layout.header, known=list_names(id))
         frame = with_decimals(strip_blanks(frame, text, between), between)
     if frame.shape[1] > 1 and len(between) == 1 and bool(frame.iloc[:, -1].isna().any()):
         lines = csv.reader(io.StringIO(text), delimiter=between, skipinitialspace=True)
