@@ -28,6 +28,7 @@ def test_slices_are_whole_numbers():
     assert DTM.for_data(data, 2).num_times == 3
 
 
+@pytest.mark.filterwarnings("ignore:.*ordered by letters")
 @pytest.mark.parametrize(
     ("time", "message"),
     [

@@ -59,7 +59,7 @@ class Source(BesideRows):
         """
         self.refuse(("directed",), "for a model that reads no graph", "sbm or the like")
         table, factors = self.table_of_rows() if binary and self.threshold is None else None, Factors()
-        if table is not None and has_words(table):
+        if table is not None and len(table) and has_words(table):
             data = as_matrix(factors.number_two_valued("x", table), dtype=torch.float64)
             data = replace(data, recipe={"levels": factors.columns})
         else:

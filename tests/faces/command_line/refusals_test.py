@@ -24,7 +24,7 @@ def csv(tmp_path: Path) -> Path:
 def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
     contents = {
         "counts": ("count.csv", "a,b\n0,3\n1,0\n", "neither 0 nor 1"),
-        "words": ("words.csv", "a,b\n1,red\n0,blue\n", "numbers"),
+        "words": ("words.csv", "a,b\n1,red\n0,blue\n1,green\n", "numbers"),
         "empty column": ("column.csv", "a,b\n1,\n0,\n1,\n", "without any observed entry"),
         "all zero": ("zero.csv", "a,b\n0,0\n0,0\n", "every observed entry is 0"),
         "no rows": ("none.csv", "a,b\n", "no rows"),
