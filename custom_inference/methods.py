@@ -30,8 +30,7 @@ from custom_inference.svi.guides.programs import takes_values_of
 from custom_inference.svi.method import SVI
 from ppl_models import MODELS, CapacityError, Data, MethodError, Model, PPLError, PriorError
 from ppl_models.core.errors import unknown_name
-from ppl_models.core.model import require_model
-from ppl_models.core.unsized import with_sizes
+from ppl_models.core.model import require_model, size_model
 from ppl_models.data.row_blocks import RowBlocks
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
@@ -80,8 +79,7 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
 
     Under priors that the default has no steps for, the first method that takes them fits instead; the status says so.
     """
-    model, x = with_sizes(model, x, arguments)
-    model = require_model(model)
+    model, x = size_model(model, x, arguments, arguments.get("init"))
     chosen = default_method(model, None) if method is None else resolve_method(method, model=model)
     names = _settings_of(chosen)
     if method is None and is_compilable(model) and set(arguments) & (set(_settings_of(SVI)) - set(names)):

@@ -26,8 +26,7 @@ from custom_inference.methods import every_method, methods_for, resolve_method
 from custom_inference.methods import fit as default_fit
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import PPLError, own_errors
-from ppl_models.core.model import require_model
-from ppl_models.core.unsized import with_sizes
+from ppl_models.core.model import size_model
 from ppl_models.data.held import is_text
 from ppl_models.data.several import same_data
 
@@ -175,8 +174,7 @@ def compare(
     have (a wrong shape, values outside a site's support); CapacityError where the table of the exact
     posterior does not fit into memory.
     """
-    model, x = with_sizes(model, x, others)
-    model = require_model(model)
+    model, x = size_model(model, x, others)
     named = _name_methods(methods, model)
     if isinstance(at, str):
         if others:

@@ -21,8 +21,7 @@ from custom_inference.mcmc import NUTS
 from custom_inference.svi.method import SVI
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
-from ppl_models.core.model import require_model
-from ppl_models.core.unsized import with_sizes
+from ppl_models.core.model import require_model, size_model
 
 #: Learns the globals of programs that are not compiled.
 _LEARNER = SVI(guide="delta", optimizer="lbfgs", restarts=3)
@@ -53,8 +52,7 @@ class Exact(Method):
 
     def fit(self, model: Model, data: Any, **settings: Any) -> Fit:
         """Learn the globals with the local latents summed out; settings as those of every method."""
-        model, data = with_sizes(model, data, settings)
-        model = require_model(model)
+        model, data = size_model(model, data, settings)
         try:
             fit = self._learner(model).fit(model, data, **settings)
         except NotCompiled:

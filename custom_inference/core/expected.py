@@ -17,6 +17,8 @@ from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.programs.checked import check_program
 from custom_inference.core.result import Result
 from ppl_models import Data, MethodError, Model
+from ppl_models.data.adapt import adapt
+from ppl_models.data.containers import axis_labels
 
 #: Draws of the latents that are averaged over where they are neither summed nor integrated out.
 _DRAWS = 2000
@@ -60,8 +62,9 @@ def _without_x(fit: Result, given: Mapping[str, Any]) -> Data:
     if not given:
         return replace(own, mask=torch.zeros_like(own.x, dtype=torch.bool))
     sizes = fit.model.rows_of({site: torch.empty(len(value)) for site, value in given.items() if np.ndim(value)})
-    shape = (sizes.get("num_rows", 1), *own.x.shape[1:])
-    return fit.read(torch.full(shape, torch.nan, dtype=own.x.dtype), **given)
+    x = torch.full((sizes.get("num_rows", 1), *own.x.shape[1:]), torch.nan, dtype=own.x.dtype)
+    labels = next((rows for value in given.values() if (rows := axis_labels(adapt(value))[0]) is not None), None)
+    return fit.read(Data(x=x, coords={} if labels is None else {"row": labels}), **given)
 
 
 def _number_of(posterior: LocalPosterior) -> int:

@@ -89,7 +89,8 @@ class Fit(Result):
                 raise MethodError(f"names=True: {type(self.model).__name__} predicts no classes that have names")
             if mask is not None:
                 raise MethodError(f"a mask beside what is asked of {type(self.model).__name__}; ask for fewer")
-            taken = [*inspect.signature(predict).parameters][2:]  # after the fit and x
+            asked, *taken = [*inspect.signature(predict).parameters][1:]  # after the fit
+            x = given.pop(asked, None) if x is None else x
             for name in given:
                 if name not in taken:
                     raise MethodError(unknown_name(f"argument of predict of {type(self.model).__name__}", name, taken))

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ppl_models import Data, Model
+from ppl_models.data.adapt import adapt
 from ppl_models.data.answers import ANSWERS, labels_in_common
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
@@ -59,9 +60,10 @@ class Labelled:
         """The names of the entries of a row's main latent: the components, after entries that the model adds."""
         return [*self.model.before_components, *self.component_names]
 
-    def label_rows(self, x: Any, mean: Tensor, data: Data) -> Any:
-        """Label the locals of the rows by the labels of x, if it is a container that has some."""
-        values, names = mean.detach().cpu().numpy(), self.local_names
+    def label_rows(self, x: Any, mean: Tensor, data: Data, names: list[Any] | None = None, axis: str = "") -> Any:
+        """Label values of the rows by the labels of x, if it is a container that has some. names: of the values of a
+        row, along an axis; by default those of its locals."""
+        x, values, names = adapt(x), mean.detach().cpu().numpy(), names or self.local_names
         if values.ndim > 2:  # of a latent with several axes: its entries side by side
             values = values.reshape(len(values), -1)
         if values.shape[1] != len(names):
@@ -71,7 +73,7 @@ class Labelled:
             index = x.index if own else data.coords.get("row", list(range(len(mean))))
             return pd.DataFrame(values, index=index, columns=names)
         if is_xarray(x, "DataArray"):
-            rows, label = x.dims[0], {"component": names}
-            label |= {rows: x.coords[rows].values} if rows in x.coords else {}
-            return xr.DataArray(values, dims=(rows, "component"), coords=label)
+            rows, axis = x.dims[0], axis or "component"
+            label = {axis: names} | ({rows: x.coords[rows].values} if rows in x.coords else {})
+            return xr.DataArray(values, dims=(rows, axis), coords=label)
         return mean

@@ -23,10 +23,9 @@ from custom_inference.core.stages import Stage, Stages
 from custom_inference.core.threads import HeldLibraries
 from ppl_models import Data, DataError, MethodError, Model, ModelError
 from ppl_models.core.errors import about, own_cause
-from ppl_models.core.model import require_model
-from ppl_models.core.unsized import with_sizes
+from ppl_models.core.model import size_model
 from ppl_models.data.covariates import beside
-from ppl_models.data.held import has_text
+from ppl_models.data.held import Source, has_text
 from ppl_models.data.row_blocks import RowBlocks
 
 
@@ -100,18 +99,25 @@ def weights_of_rows(weights: Any, data: Data) -> Tensor:
     return found
 
 
-def _read(model: Model, init: Any, data: Any, *, mask: Any, dtype: Any, device: Any, **others: Any) -> Data:
+def _read(model: Model, init: Fit | Mapping[str, Tensor] | None, data: Source, **others: Any) -> Data:
     """The data of a fit, those of one that starts from another fit as that one's were read: its values are of these
     columns, answers and words.
 
     Raises DataError where what a model observes beside x is not given, which of new rows may be missing.
     """
     if not isinstance(init, Fit):
-        return model.prepare(data, mask=mask, dtype=dtype, device=device, **others)
+        return _check(model, model.prepare(data, **others))
     known = {name for name, value in others.items() if value is not None} | set(getattr(data, "others", ()))
     for site in set(init.data.others) & set(model.sites_of("observed")) - known:
         raise DataError("not among the arguments", site=site, expected=f"{site}=..., as in the fit that is the start")
-    return Reader(model, init.data, dtype, device).read(data, mask=mask, **others)
+    dtype, device = others.pop("dtype"), others.pop("device")
+    return _check(model, Reader(model, init.data, dtype, device).read(data, **others))
+
+
+def _check(model: Model, data: Data) -> Data:
+    check_program(model, data)
+    model.check_for_fitting(data)
+    return data
 
 
 def _add_stage(fit: Fit, seconds: float) -> None:
@@ -178,8 +184,7 @@ class Method(abc.ABC):
         the method does not take, for weights by one that cannot weigh rows, and for ``init`` by a method that starts
         from no given values; see ``check_init``.
         """
-        model, data = with_sizes(model, data, others)
-        model = require_model(model)
+        model, data = size_model(model, data, others, init)
         require_seed(seed)
         call, begin = Call(int(seed), init, progress, dtype, device), time.perf_counter()
         self._require_taken(model, init, weighted=weights is not None)
@@ -192,8 +197,6 @@ class Method(abc.ABC):
                 fit = self._fit_blocks(model, data, mask, call)
             else:
                 checked = _read(model, init, data, mask=mask, dtype=dtype, device=device, **others)
-                check_program(model, checked)
-                model.check_for_fitting(checked)
                 if weights is not None:
                     call = replace(call, weights=weights_of_rows(weights, checked))
                 counted: Any = {} if weights is None else {"weights": call.weights}

@@ -14,6 +14,8 @@ from ppl_models.core.errors import list_some
 from ppl_models.data.adapt import adapt
 from ppl_models.data.answers import ANSWERS
 from ppl_models.data.columns import in_columns_of
+from ppl_models.data.factors import Factors
+from ppl_models.data.held import MatrixLike, Source
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Reader:
     dtype: torch.dtype | None = None
     device: torch.device | str | None = None
 
-    def read(self, x: Any, *, mask: Any = None, **beside: Any) -> Data:
+    def read(self, x: Source, *, mask: MatrixLike | None = None, **beside: Any) -> Data:
         """Return further data in the columns, with the labels and in the units of the fit's.
 
         x: in any container. mask: True where an entry is observed. beside: further observed and given sites, by name.
@@ -44,6 +46,10 @@ class Reader:
         unnamed = type(found) is Data and names is not None and "feature" not in found.coords
         return found.with_labels("feature", names) if unnamed else found
 
+    def encode(self, site: str, given: MatrixLike) -> Any:
+        """Return what is given of a site, without rows beside it, as numbers in the columns of the fit's."""
+        return Factors(dict(self.like.recipe.get("levels", {}))).encode(site, adapt(given))
+
     def __repr__(self) -> str:
         """What is known, a line each."""
         named = {axis: labels for axis, labels in self.like.coords.items() if axis != ANSWERS}
@@ -55,7 +61,9 @@ class Reader:
         return "\n  ".join([f"Reader of data for {type(self.model).__name__}", *(known or ["by position"])])
 
 
-def read_at(model: Model, at: Any, x: Any, mask: Any, beside: Mapping[str, Any]) -> Data:
+def read_at(
+    model: Model, at: Labelled | Mapping[str, Any] | None, x: Source, mask: MatrixLike | None, beside: Mapping[str, Any]
+) -> Data:
     """Return data for what is asked of a model at given globals, in float64: as those of the fit were read where a fit
     gives them, else as the model reads any.
 

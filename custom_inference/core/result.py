@@ -33,7 +33,6 @@ from custom_inference.core.registry import engines_of
 from custom_inference.core.stages import Stages
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
-from ppl_models.data.adapt import adapt
 from ppl_models.data.several import same_data
 
 #: Draws of the locals that a reconstruction by the mean averages over.
@@ -202,9 +201,8 @@ class Result(Labelled):
     def read(self, x: Any = None, mask: Any = None, **others: Any) -> Data:
         """Read further data as those of the fit were; without x, return the data that it was fitted to.
 
-        Labelled columns, answers, users, classes, words, times, and levels of factors are those of the fit, in its
-        order. others: further observed and given sites, by name. Raises DataError for labels that the data of the fit
-        do not have, and for missing ones; MethodError for arguments beside no x.
+        Labels are those of the fit, in its order. others: further observed and given sites, by name. Raises DataError
+        for labels that its data do not have, and for missing ones; MethodError for arguments beside no x.
         """
         if x is None:
             for name in (name for name, value in {"mask": mask, **others}.items() if value is not None):
@@ -245,7 +243,6 @@ class Result(Labelled):
 
         bound: infer the locals anew under this family, as :meth:`local_posterior`.
         """
-        x = adapt(x)
         data = self.read(x, mask, **others)
         if bound is not None:
             mean = self._solve(data, bound, evidence=False).posterior.mean
@@ -332,8 +329,9 @@ class Result(Labelled):
         )
         return model.as_data(torch.stack([run["value"] for run in runs]))
 
-    def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode", **others: Any) -> Tensor:
-        """Return E[x_nj] at the most probable code of each row, (N, D); for 0/1 data P(x_nj = 1 | code).
+    def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode", **others: Any) -> Any:
+        """Return E[x_nj] at the most probable code of each row, (N, D), labelled as :meth:`transform` does, columns in
+        the order of the fit; for 0/1 data P(x_nj = 1 | code).
 
         how: "mode", or "mean" to average over the posterior.
         """
@@ -343,7 +341,9 @@ class Result(Labelled):
         posterior = self.posterior_of(data)
         # Averaging over draws covers every family of posteriors with one rule.
         draws = posterior.mode[None] if how == "mode" else posterior.sample(_AVERAGED, seed=self.seed)
-        return predictive.mean_over(self.model, self.globals, draws, data)
+        mean = predictive.mean_over(self.model, self.globals, draws, data)
+        plain = mean.ndim != 2 or mean.shape[1] != len(self.column_names)
+        return mean if plain else self.label_rows(x, mean, data, list(self.column_names), self.model.feature_axis)
 
     def to(self, device: torch.device | str) -> Self:
         """Move the fit to another device, for what is computed from it; return itself if it is there already.

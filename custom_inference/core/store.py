@@ -40,7 +40,7 @@ def save(fit: Result, path: Path) -> Path:
         "version": __version__,
         **model_to_json(fit.model),
         "coords": {axis: [label_to_json(one) for one in labels] for axis, labels in data.coords.items()},
-        "recipe": _recipe_to_json(data.recipe),
+        "recipe": label_to_json(data.recipe),
         "graph": flags,
         "local": type(fit.local.posterior).__name__ if fit.local and _stores_local(fit) else None,
         "global": {site: type(posterior).__name__ for site, posterior in fit.global_posterior.items()},
@@ -56,23 +56,16 @@ def save(fit: Result, path: Path) -> Path:
     return path
 
 
-def _recipe_to_json(value: Any) -> Any:
-    """How data were read: mappings and lists of labels, and the names of functions, which files do not hold."""
-    if isinstance(value, dict):
-        return {str(name): _recipe_to_json(one) for name, one in value.items()}
-    if isinstance(value, list | tuple | set):
-        return [_recipe_to_json(one) for one in value]
-    return {"function": getattr(value, "__qualname__", str(value))} if callable(value) else label_to_json(value)
-
-
 @functools.singledispatch
 def label_to_json(value: Any) -> Any:
-    """Labels of axes: numbers, texts and tuples of them as they are, anything else (times, ...) as text."""
-    return str(value)
+    """Labels, and what else was learned of data: numbers, texts and what is made of them as they are, the names of
+    functions, which files do not hold, anything else (times, ...) as text."""
+    return {"function": getattr(value, "__qualname__", str(value))} if callable(value) else str(value)
 
 
 label_to_json.register(str | int | float | None, lambda value: value)
-label_to_json.register(tuple, lambda values: [label_to_json(one) for one in values])
+label_to_json.register(tuple | list | set, lambda values: [label_to_json(one) for one in values])
+label_to_json.register(dict, lambda values: {str(name): label_to_json(one) for name, one in values.items()})
 
 
 def _tensors(fit: Result) -> dict[str, Tensor]:

@@ -210,7 +210,7 @@ def _data(model: Model, meta: dict[str, Any], tensors: _Tensors) -> Data:
     for axis, labels in coords.items():
         refuse(len(labels) != sizes[axis], f"{len(labels)} labels of the axis '{axis}' of {sizes[axis]}")
     recipe = meta.get("recipe", {})  # which files of earlier versions lack
-    refuse(not isinstance(recipe, dict) or not all(isinstance(one, dict) for one in recipe.values()), "no recipe")
+    refuse(type(recipe) is not dict or not all(type(one) is dict for one in recipe.values()), "no recipe")
     refuse((graph is not None) != model.is_graph, "a graph without its settings, or settings of a graph without one")
     if graph is None:
         mask = tensors.get("data/mask")

@@ -97,10 +97,12 @@ def with_containers(read: Callable[..., Data]) -> Callable[..., Data]:
         if self.data_kind == "binary" and has_words(data):
             data = factors.number_two_valued(self.observed_site, data)
         for site, one in given.items():
-            kind = self.factor_sites.get(site) if one is not None else None
+            kind = self.factor_sites.get(site)
+            if kind is None or one is None:
+                continue
             if kind == "columns":
                 given[site] = factors.encode(site, one)
-            elif kind is not None:
+            else:
                 given[site] = factors.number(site, one, real=kind == "value")
         found = read(self, data, *like, **given)
         for site, names in factors.named.items():

@@ -19,7 +19,7 @@ from ppl_models.core.errors import ModelError, about, require_whole
 from ppl_models.core.model_priors import WithPriors
 from ppl_models.core.priors import describe_prior, support_of
 from ppl_models.core.running import as_given, rows_of
-from ppl_models.core.unsized import UnsizedModel, require_settings, sizes_lacking
+from ppl_models.core.unsized import UnsizedModel, require_settings, sizes_lacking, with_sizes
 from ppl_models.data.columns import check_columns, check_for_fitting, warn_of_ids
 from ppl_models.data.covariates import read_before
 from ppl_models.data.held import MatrixLike, Reading, Source, is_string
@@ -310,6 +310,20 @@ class Model(WithPriors, abc.ABC):
                 raise ModelError(f"site '{site}' has shape {tuple(value.shape)}, expected {shape}")
             checked[site] = value
         return checked
+
+
+def size_model(model: Any, data: Source, others: Mapping[str, Any], init: Any = None) -> tuple[Model, Any]:
+    """Return the model, of the sizes of the data where it has none yet, and the data, as :func:`with_sizes` does.
+
+    init: a fit that is the start, in whose columns, words and answers the data are sized; anything else is ignored.
+
+    Raises ModelError for anything but a model.
+    """
+    if type(model) is UnsizedModel and hasattr(init, "reader") and isinstance(init.model, model.kind):
+        known = {site: one for site, one in others.items() if site in init.model.other_sites}
+        return require_model(with_sizes(model, init.read(data, **known), others)[0]), data
+    model, data = with_sizes(model, data, others)
+    return require_model(model), data
 
 
 def require_model(model: Any) -> Model:

@@ -37,9 +37,8 @@ def adapt(source: Any) -> Any:
     import narwhals as nw
 
     found = nw.from_native(source, pass_through=True, allow_series=True)
-    if isinstance(found, nw.LazyFrame):
-        found = found.collect()
-    return found.to_pandas() if isinstance(found, nw.DataFrame | nw.Series) else source
+    found = found.collect() if hasattr(found, "collect") else found  # of a lazy table
+    return found.to_pandas() if found is not source and hasattr(found, "to_pandas") else source
 
 
 #: Modules whose containers the suite reads itself, and its own.
@@ -51,7 +50,9 @@ def _without_mask(source: np.ma.MaskedArray) -> np.ndarray:
     hidden, values = np.ma.getmaskarray(source), np.ma.getdata(source)
     if not hidden.any():
         return values
-    if values.dtype.kind not in "buif":
-        return np.where(hidden, None, values.astype(object))
-    exact = values.dtype.kind in "iu" and bool((np.abs(values.astype(object)[~hidden]) >= 2**53).any())
-    return np.where(hidden, None if exact else np.nan, values.astype(object) if exact else values)
+    known = values.astype(object)[~hidden]
+    exact = values.dtype.kind not in "iu" or not bool((np.abs(known) >= 2**53).any())
+    is_real = values.dtype.kind in "buif" and exact
+    found = values.astype(np.float64 if is_real else object)
+    found[hidden] = np.nan if is_real else None
+    return found

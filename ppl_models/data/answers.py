@@ -19,7 +19,6 @@ from ppl_models.data.held import (
     Source,
     has_text,
     is_listed,
-    is_number,
     is_path,
     plain,
     sorted_values,
@@ -166,9 +165,8 @@ def _labels_of(name: Hashable, column: pd.Series) -> tuple[Any, ...]:
 
 
 def _numbers(name: Hashable, column: pd.Series, labels: tuple[Any, ...]) -> np.ndarray:
-    """The places of the answers among the labels; numbers where all labels are words are such places already."""
-    numeric = pd.api.types.is_numeric_dtype(column)
-    if numeric and (labels == tuple(range(len(labels))) or not any(map(is_number, labels))):
+    """The places of the answers among the labels."""
+    if pd.api.types.is_numeric_dtype(column) and labels == tuple(range(len(labels))):
         return column.to_numpy(np.float64, na_value=np.nan)  # numbers of categories, which the model checks
     place = {label: float(c) for c, label in enumerate(labels)}
     values = column.astype(object)

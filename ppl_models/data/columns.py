@@ -14,7 +14,8 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import axis_labels
-from ppl_models.data.held import MatrixLike, ReadBefore, is_number, labels_of
+from ppl_models.data.covariates import read_before
+from ppl_models.data.held import MatrixLike, is_number, labels_of
 from ppl_models.data.labels import order_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
@@ -91,7 +92,7 @@ def warn_of_answers(data: Data) -> None:
     if type(data) is not Data or data.is_sparse or data.x.ndim != 2:
         return
     seen = data.observed
-    different = [len(column.unique()) for column in _seen_columns(data)]
+    different = [len(column.unique()) for column in _list_observed(data)]
     known, names = seen.sum(0).tolist(), data.feature_names
     for name, number, answered in zip(names, different, known, strict=True):
         if number == answered == len(data) >= _ROWS:
@@ -115,7 +116,7 @@ def warn_of_answers(data: Data) -> None:
 def warn_of_codes(data: Data) -> None:
     """Warns of answers that are probably codes of missing ones: a negative number beside others, or 9, 99, 88, ... far
     above them."""
-    every = data.coords.get("answers") or [tuple(column.unique().tolist()) for column in _seen_columns(data)]
+    every = data.coords.get("answers") or [tuple(column.unique().tolist()) for column in _list_observed(data)]
     for name, answers in zip(data.feature_names, every, strict=True):
         known = sorted(one for one in answers if is_number(one))
         if len(known) < 2 or len(known) < len(answers):
@@ -139,7 +140,7 @@ def _is_code(answer: float, known: Sequence[float]) -> bool:
     return written and bool(below) and answer > max(below) + 2
 
 
-def _seen_columns(data: Data) -> list[Tensor]:
+def _list_observed(data: Data) -> list[Tensor]:
     return [column[seen] for column, seen in zip(data.x.T, data.observed.T, strict=True)]
 
 
@@ -171,9 +172,10 @@ def in_columns_of(data: Any, mask: Any, labels: Sequence[Any] | None) -> tuple[A
     if own is None or own == labels:
         return data, mask
     if labels is None:
-        if set(own) != set(range(len(own))):
-            return data, mask
         labels = list(range(len(own)))
+        if set(map(str, own)) != set(map(str, labels)):
+            return data, mask
+        own = list(map(int, own))  # numbers of columns, also as files have them
     order = order_of(own, labels, "feature", "{} columns are missing")
     if mask is not None and not set((axis_labels(mask)[1:] or [None])[0] or ()) & set(own):
         mask = _in_order(mask, order)  # one that has their labels is put in order by these
@@ -181,14 +183,15 @@ def in_columns_of(data: Any, mask: Any, labels: Sequence[Any] | None) -> tuple[A
 
 
 def _column_labels(data: MatrixLike | None) -> list[Any] | None:
-    read_otherwise = isinstance(data, ReadBefore) and type(data) is not Data  # whose axes are no columns
-    own = [] if read_otherwise else axis_labels(data)
+    own = read_before(data)
+    own = [] if own is not None and type(own) is not Data else axis_labels(data)  # whose axes are no columns
     return labels_of(own[1]) if len(own) == 2 and own[1] is not None else None
 
 
 def _in_order(data: Any, order: np.ndarray) -> Any:
     if is_pandas(data, "DataFrame"):
         return data.iloc[:, order]
-    if isinstance(data, ReadBefore):
-        return replace(data.columns(order), others=data.others)
+    own = read_before(data)
+    if own is not None:
+        return replace(own.columns(order), others=own.others)
     return (data if hasattr(data, "ndim") else np.asarray(data))[:, order]

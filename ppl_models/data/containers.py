@@ -58,7 +58,7 @@ def unpack(
     return values, {axis: names for axis, names in named if names is not None and labels_of(names) is not None}
 
 
-def axis_labels(data: Any) -> list[list[Any] | None]:
+def axis_labels(data: Source | None) -> list[list[Any] | None]:
     """The labels of each axis of a container, those of a default index, 0 to N - 1, too; None where it has none."""
     if is_pandas(data, "DataFrame"):
         return [index_labels(data.index), index_labels(data.columns)]

@@ -19,7 +19,7 @@ from ppl_models.data.lazy import is_pandas
 from ppl_models.data.matrix import Data
 
 
-def read_before(data: Source) -> Data | None:
+def read_before(data: Source | None) -> Data | None:
     """Return data that were read before; None where they are in any other container."""
     return data if isinstance(data, Data) else None
 
@@ -56,15 +56,17 @@ def beside(given: MatrixLike, data: Data, *, axis: str = "row", dtype: torch.dty
     return as_tensor(values if place is None else values[place], dtype or data.x.dtype).to(data.x.device)
 
 
-def in_rows_of(rows: Any, given: Any) -> Any:
+def in_rows_of(rows: Source, values: MatrixLike) -> Any:
     """Return what is given beside rows, in any container, in their order, in its own container."""
-    given = adapt(given)
+    given = adapt(values)
     place = places_beside(given, axis_labels(adapt(rows))[0])
     return given if place is None else given.iloc[place] if is_pandas(given, "DataFrame", "Series") else given[place]
 
 
-def places_beside(given: Any, names: list[Any] | None, axis: str = "row", *, place: int = 0) -> np.ndarray | None:
-    """Where, in what is given beside an axis with these labels, its places stand, as :func:`order_beside` says.
+def places_beside(
+    given: MatrixLike, names: list[Any] | None, axis: str = "row", *, place: int = 0
+) -> np.ndarray | None:
+    """Return where, in what is given beside an axis with these labels, its places stand, as :func:`order_beside` says.
 
     place: which of the axes of what is given is that of the labels.
     """

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ppl_models.core.errors import DataError, about, list_some, warn_of_data
-from ppl_models.data.held import is_listed, is_string, is_whole, plain, sorted_values
+from ppl_models.data.held import MatrixLike, Source, is_listed, is_number, is_string, is_whole, plain, sorted_values
 from ppl_models.data.labels import order_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
@@ -32,7 +32,7 @@ class Factors:
     columns: dict[str, list[list[Any]]] = field(default_factory=dict)
     named: dict[str, list[str]] = field(default_factory=dict)
 
-    def encode(self, site: str, given: Any) -> Any:
+    def encode(self, site: str, given: MatrixLike) -> Any:
         """Return numbers in the place of what is given of a site, and learn its columns where none are known.
 
         Columns come in the order of those that are known, by their names. Of a single column of a site without an axis
@@ -59,7 +59,7 @@ class Factors:
             self.named[site] = names
         return pd.DataFrame(np.concatenate(parts, 1), index=table.index)
 
-    def number(self, site: str, given: Any, *, real: bool) -> Any:
+    def number(self, site: str, given: MatrixLike, *, real: bool) -> Any:
         """Return numbers 0, ..., L - 1 in the place of L levels, one a row. real: they are values, and no places: then
         there may be two. Raises DataError for more."""
         table = _table(given)
@@ -77,18 +77,18 @@ class Factors:
             self.columns[site] = known
             return pd.Series(_places(site, column, levels), table.index)
 
-    def number_two_valued(self, site: str, given: Any) -> Any:
+    def number_two_valued(self, site: str, given: Source) -> Any:
         """Return a table of 0, 1 and NaN in the place of one that has columns of two words each; the first word by the
         alphabet, or of a Categorical, is 0, which a DataWarning says where it is decided.
 
         Tables with columns of more words come back as they are, for the model to refuse.
         """
-        table = given if is_pandas(given, "DataFrame") else _table(given)
+        table: Any = given if is_pandas(given, "DataFrame") else _table(given)
         if table is None:
             return given
         words = [name for name, column in table.items() if not pd.api.types.is_numeric_dtype(column.dtype)]
         known = {name: levels for name, levels in self.columns.get(site, ()) if levels is not None}
-        found = {_key(name): known.get(_key(name)) or sorted_levels(table[name]) for name in words}
+        found = {_key(name): known.get(_key(name)) or list_levels(table[name]) for name in words}
         new = [name for name in words if _key(name) not in known]
         if table.columns.has_duplicates or not all(is_two_valued(table[name]) for name in new):
             return given
@@ -103,14 +103,14 @@ class Factors:
         )
 
 
-def _key(name: Any) -> Any:
+def _key(name: Hashable) -> Any:
     """The name of a column as files keep it."""
     return name if is_string(name) or is_whole(name) else str(name)
 
 
 def is_two_valued(column: pd.Series) -> bool:
     """Whether a column holds two words, or is a Categorical of two."""
-    return len(sorted_levels(column)) == 2 and not are_written_numbers(column)
+    return len(list_levels(column)) == 2 and not are_written_numbers(column)
 
 
 def are_written_numbers(column: pd.Series) -> bool:
@@ -118,14 +118,14 @@ def are_written_numbers(column: pd.Series) -> bool:
     return all(_NUMBER.fullmatch(str(value)) for value in column.dropna().unique())
 
 
-def sorted_levels(column: pd.Series) -> list[Any]:
+def list_levels(column: pd.Series) -> list[Any]:
     """The different values of a column, those of a Categorical in their order, others by size or their letters."""
     if is_pandas(column.dtype, "CategoricalDtype"):
         return plain(column.cat.categories)
     return sorted_values(column.dropna())
 
 
-def _table(given: Any) -> pd.DataFrame | None:
+def _table(given: Source) -> pd.DataFrame | None:
     """What is given as a table of columns; None of numbers without names, and of what is no table."""
     if is_pandas(given, "DataFrame", "Series"):
         table = given if given.ndim == 2 else given.to_frame()
@@ -143,7 +143,7 @@ def _table(given: Any) -> pd.DataFrame | None:
     return pd.DataFrame(values).infer_objects() if words else None
 
 
-def _name(name: Any) -> str | None:
+def _name(name: Hashable) -> str | None:
     """The name of a column; None of a number, its place."""
     return str(name) if is_string(name) else None
 
@@ -156,10 +156,10 @@ def _levels(name: str, column: pd.Series) -> list[Any] | None:
     is_categorical = is_pandas(column.dtype, "CategoricalDtype")
     if not is_categorical and not any(map(is_string, column.dropna().astype(object))):
         return None
-    found = sorted_levels(column)
+    found = list_levels(column)
     if len(found) < 2:
         raise DataError(f"column {name!r} has one level alone, {list_some(found)}", expected="two or more")
-    return [one if isinstance(one, str | int | float) else str(one) for one in found]
+    return [one if is_string(one) or is_number(one) else str(one) for one in found]
 
 
 def _encode(name: str, column: pd.Series, levels: Sequence[Any] | None) -> tuple[np.ndarray, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from numbers import Number
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard
 
 import numpy as np
@@ -138,8 +139,8 @@ def to_list(values: Any) -> list[Any]:
 
 
 def index_labels(index: Iterable[Any]) -> list[Any]:
-    """Labels as Python's own values; dates as text."""
-    return plain(str(one) if isinstance(one, np.datetime64 | np.timedelta64) else one for one in index)
+    """Labels as Python's own values; dates, intervals and the like as text, as files keep them."""
+    return [one if isinstance(one, Number | str | bytes | tuple | None) else str(one) for one in plain(index)]
 
 
 def labels_of(index: Iterable[Any]) -> list[Any] | None:

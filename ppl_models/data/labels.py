@@ -116,7 +116,7 @@ def order_of(own: Sequence[Any], labels: Sequence[Any], axis: str, what: str) ->
 
 
 def order_beside(own: list[Any] | None, names: list[Any] | None, axis: str, what: str) -> np.ndarray | None:
-    """Where, in what stands beside an axis of the data, the places of these stand, (N,); None where they are in order.
+    """Return where, in what stands beside an axis of the data, its places stand, (N,); None where they are in order.
 
     own, names: the labels of both, those of a default index (0, 1, ...) too; None where there are none. Labels on both
     sides are matched. Of default ones those of one side may be in another order, as sorting leaves them: then they are

@@ -98,7 +98,7 @@ def _matrix(given: MatrixLike, data: Data, directed: bool) -> Tensor:
     like, size = data.x, len(data)
     made: GraphData | None = given if isinstance(given, GraphData) else None
     held: Any = given
-    shape = () if made is not None else tuple(np.shape(held))
+    shape: tuple[int, ...] = () if made is not None else tuple(np.shape(held))
     if torch.is_tensor(given) and given.ndim == 1:
         if len(given) != all_pairs(size, directed).shape[1]:
             raise DataError(f"{len(given)} values for the pairs of {size} documents", expected="one for every pair")
@@ -107,7 +107,7 @@ def _matrix(given: MatrixLike, data: Data, directed: bool) -> Tensor:
         found = _sparse.from_scipy(_sparse.scipy_of(given), dtype=like.dtype, device=like.device)
     elif shape == (size, size) != (2, 2) or (len(shape) == 2 and shape[1] > 3):
         found = beside(given, data).nan_to_num(nan=UNKNOWN)
-        order = places_beside(given, data.coords.get("row"), place=1) if shape[0] == shape[1] else None
+        order = places_beside(given, data.coords.get("row"), place=1) if shape == (size, size) else None
         found = found if order is None else found[:, torch.as_tensor(order, device=like.device)]
     else:
         names = data.coords.get("row", size)

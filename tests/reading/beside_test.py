@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import warnings
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import pandas as pd
@@ -16,26 +16,11 @@ from torch.distributions import constraints
 from typer.testing import CliRunner
 
 import custom_inference as ci
+import ppl_models
 from custom_inference.core.reader import Reader
 from custom_inference.faces.command_line.app import app
 from custom_inference.faces.sklearn import DirichletMultinomialRegressionEstimator, MixtureOfBernoullisEstimator
-from ppl_models import (
-    CTM,
-    LDA,
-    PMF,
-    CovariateSBM,
-    Data,
-    DataError,
-    DataWarning,
-    DirichletMultinomialRegression,
-    MixtureOfBernoullis,
-    MixtureOfCategoricals,
-    Site,
-    answers,
-    documents,
-    graph,
-    ratings,
-)
+from ppl_models import Data, DataError, DataWarning, Site, answers, documents, graph, ratings
 from ppl_models.core.row_models import RowModel
 from ppl_models.data.factors import Factors
 
@@ -47,10 +32,11 @@ TEXTS = pd.Series([" ".join(RNG.choice(["tax", "oil", "gas"], 8)) for _ in ROWS]
 AGE = RNG.normal(size=N)
 GIVEN = pd.DataFrame({"age": AGE, "party": PARTY}, ROWS)
 CODED = np.column_stack([AGE, PARTY == "green", PARTY == "red"]).astype(float)
+MODELS: Any = ppl_models  # made without the sizes that data have
 QUIET: Any = {"progress": False}
 FEW: dict[Any, dict[str, Any]] = {
-    CTM: {"method": "laplace", "max_iterations": 2},
-    DirichletMultinomialRegression: {"method": "dirichlet", "max_iterations": 2},
+    MODELS.CTM: {"method": "laplace", "max_iterations": 2},
+    MODELS.DirichletMultinomialRegression: {"method": "dirichlet", "max_iterations": 2},
 }
 
 
@@ -60,7 +46,7 @@ def ppl(*words: Any) -> Any:
 
 def read_words(given: Any, like: Data | None = None) -> Data:
     """Words with covariates, as a model of three covariates reads them."""
-    model = DirichletMultinomialRegression(num_topics=2, vocabulary_size=3, num_covariates=3)
+    model = MODELS.DirichletMultinomialRegression(num_topics=2, vocabulary_size=3, num_covariates=3)
     if like is None:
         return model.prepare(documents(TEXTS), covariates=given)
     return Reader(model, like).read(TEXTS, covariates=given)
@@ -105,7 +91,7 @@ def test_new_rows_have_the_levels_and_the_columns_of_the_fit():
     assert Factors().encode("u", [1.0, 2.0]) == [1.0, 2.0]
 
 
-@pytest.mark.parametrize("model", [DirichletMultinomialRegression, CTM])
+@pytest.mark.parametrize("model", [MODELS.DirichletMultinomialRegression, MODELS.CTM])
 def test_a_saved_fit_keeps_levels_and_how_texts_were_cut(model, tmp_path):
     words = documents(TEXTS, lowercase=False, token_pattern=r"(?u)\b\w+\b", ngram_range=(1, 2))
     fit = ci.fit(model(num_topics=2), words, covariates=GIVEN, **FEW[model], **QUIET)
@@ -120,7 +106,7 @@ def test_a_saved_fit_keeps_levels_and_how_texts_were_cut(model, tmp_path):
 
 def test_texts_are_cut_as_those_of_the_fit_were(tmp_path):
     words = documents(["a B c", "c d E"] * 4, tokenizer=str.split, token_pattern=None, lowercase=False)
-    fit = ci.fit(LDA(num_topics=2), words, **QUIET)
+    fit = ci.fit(MODELS.LDA(num_topics=2), words, **QUIET)
     assert float(fit.read(["B c E"]).dense().x.sum()) == 3
     with pytest.warns(DataWarning, match="outside the vocabulary.*'e'"):
         assert float(fit.read(["B c e"]).dense().x.sum()) == 2
@@ -137,13 +123,13 @@ def test_covariates_of_users_of_nodes_and_of_estimators():
     users = pd.DataFrame({"job": list("abcab"), "age": range(5)}, list("uvwxy"))
     listed = ratings([(u, i, float(n % 5 + 1)) for n, (u, i) in enumerate((u, i) for u in "uvwxy" for i in "pqr")])
     read = [
-        ci.fit(PMF(num_components=1), listed, user_covariates=one, sweeps=2, **QUIET).data
+        ci.fit(MODELS.PMF(num_components=1), listed, user_covariates=one, sweeps=2, **QUIET).data
         for one in (users, users.sample(frac=1, random_state=0))
     ]
     assert torch.equal(*(one.others["user_covariates"] for one in read))
     assert read[0].recipe["levels"] == {"user_covariates": [["job", ["a", "b", "c"]], ["age", None]]}
     nodes = graph([("u", "v"), ("v", "w"), ("x", "y"), ("y", "u")], directed=False)
-    made = [CovariateSBM.for_data(nodes, 2, covariates=one).covariates for one in (users, users.iloc[::-1])]
+    made = [MODELS.CovariateSBM.for_data(nodes, 2, covariates=one).covariates for one in (users, users.iloc[::-1])]
     assert torch.equal(*made) and made[0].shape == (5, 3)
     counts = documents(TEXTS).dense().x.numpy()
     fit = DirichletMultinomialRegressionEstimator(2, max_iter=3).fit(counts, covariates=GIVEN)
@@ -178,7 +164,7 @@ def test_words_are_places_and_values_of_programs_of_ones_own():
 def test_columns_of_two_words_are_binary():
     table = pd.DataFrame({"smokes": ["yes", "no", "no", None] * 6, "drinks": [0, 1, 1, 0] * 6})
     coded = table.assign(smokes=[1.0, 0.0, 0.0, np.nan] * 6)
-    model = MixtureOfBernoullis(num_components=1)
+    model = MODELS.MixtureOfBernoullis(num_components=1)
     with pytest.warns(DataWarning, match="'smokes' is read as 0 = 'no' and 1 = 'yes'"):
         fit = ci.fit(model, table, method="em", **QUIET)
     assert float(fit.elbo[-1]) == pytest.approx(float(ci.fit(model, coded, method="em", **QUIET).elbo[-1]))
@@ -198,13 +184,13 @@ def test_columns_of_two_words_are_binary():
 
 def test_categories_are_those_that_occur():
     table = pd.DataFrame(RNG.choice([1, 2, 4], (40, 3)), columns=list("uvw")).assign(flag=RNG.integers(0, 2, 40))
-    fit = ci.fit(MixtureOfCategoricals(num_components=2), table, **QUIET)
-    assert fit.model.categories == (3, 3, 3, 2) and fit.reader.like.coords["answers"][0] == (1, 2, 4)
-    told = ci.fit(MixtureOfCategoricals(num_components=2), answers(table.astype(str)), **QUIET)
+    fit = ci.fit(MODELS.MixtureOfCategoricals(num_components=2), table, **QUIET)
+    assert cast(Any, fit.model).categories == (3, 3, 3, 2) and fit.reader.like.coords["answers"][0] == (1, 2, 4)
+    told = ci.fit(MODELS.MixtureOfCategoricals(num_components=2), answers(table.astype(str)), **QUIET)
     assert fit.bic() == pytest.approx(told.bic(), abs=1e-2)
     with pytest.warns(DataWarning, match=r"'u' has the answers? -9.*probably codes of missing ones.*--mask-value"):
-        ci.fit(MixtureOfCategoricals(num_components=2), table.replace({"u": {4: -9}}), **QUIET)
-    sized = MixtureOfCategoricals(num_components=2, num_features=4, num_categories=3)
+        ci.fit(MODELS.MixtureOfCategoricals(num_components=2), table.replace({"u": {4: -9}}), **QUIET)
+    sized = MODELS.MixtureOfCategoricals(num_components=2, num_features=4, num_categories=3)
     with pytest.raises(DataError, match="none of the 3 categories"):
         sized.prepare(table.assign(u=0))
     assert sized.prepare(table.clip(1, 3)).coords["answers"][0] == (1, 2, 3)  # counted from 1
@@ -232,7 +218,7 @@ def test_the_shell_reads_what_was_fitted_whatever_its_ending(name, tmp_path):
     made = ppl("fit", "mixture_of_categoricals", file, "-k", 2, *told, "--out", out, "--no-compare", "--no-progress")
     assert made.exit_code == 0, made.output
     fit = ci.Fit.load(out)
-    assert fit.data.coords["row"] == list(whole.who) and fit.model.categories == (3, 3, 3)
+    assert fit.data.coords["row"] == list(whole.who) and cast(Any, fit.model).categories == (3, 3, 3)
     new = write(whole[["note", "w", "u", "v", "who"]].assign(more=1), tmp_path / name)
     shown = ppl("transform", out, new, "--out", tmp_path / "shown.csv")
     assert shown.exit_code == 0 and "does not know is left out: more" in shown.output.replace("\n", " ")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -64,7 +64,7 @@ def test_columns_of_further_rows_go_by_their_names(name):
         assert container != "frame" or found.coords["row"] == list(table.index)
     if model.data_kind != "documents":
         with pytest.raises(DataError, match="'other'"):
-            reader.read(reverse.rename(columns={"c0": "other"}), **beside)
+            reader.read(reverse.set_axis([*list(reverse)[:-1], "other"], axis=1), **beside)
 
 
 @pytest.mark.parametrize("name", [name for name in ROWS if ROWS[name].example().data.others])
@@ -80,7 +80,7 @@ def test_what_stands_beside_rows_goes_by_their_labels(name):
             found = model.prepare(table, **{**others, site: held.sample(frac=1, random_state=0)})
         np.testing.assert_allclose(found.others[site].to_dense(), read.others[site].to_dense())
         with pytest.raises(DataError, match="unknown|nothing is given"):
-            model.prepare(table, **{**others, site: held.rename(index={"r1": "r-1"})})
+            model.prepare(table, **{**others, site: cast(Any, held).rename(index={"r1": "r-1"})})
 
 
 @pytest.mark.parametrize("name", GRAPHS)
@@ -89,7 +89,7 @@ def test_nodes_of_a_table_go_by_their_names(name):
     matrix = example.data.dense().x.numpy()
     nodes = [f"n{i:02d}" for i in range(len(matrix))]
     table = pd.DataFrame(matrix, nodes, nodes)
-    first, again = (example.model.prepare(one) for one in (table, table[nodes[::-1]]))
+    first, again = (cast(Any, example.model.prepare(one)) for one in (table, table[nodes[::-1]]))
     assert first.nodes == again.nodes == nodes and torch.equal(first.x.to_dense(), again.x.to_dense())
 
 

@@ -82,8 +82,7 @@ def simulation_based_calibration(
     model = require_model(model).on_scale_of(None)  # that of what the program draws, and not of each data set
     chosen = _method(method, settings, model)
     if isinstance(at, Fit):
-        like = None if like is None else at.read(like)
-        model, at = at.model, at.params
+        model, at, like = at.model, at.params, None if like is None else at.read(like)
     elif at is not None and not isinstance(at, Mapping):
         raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
     numbers = {"num_simulations": num_simulations, "num_draws": num_draws, "processes": processes}

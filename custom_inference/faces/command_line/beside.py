@@ -87,7 +87,7 @@ class BesideRows(SourceOptions):
             return columns_called(self._table, self.id)[0]
         others = [*self._columns_beside, *(split_names(self.drop) or []), *(split_names(self.columns) or []), self.text]
         first = self._table.columns[0]
-        return first if first not in others and are_labels(self._table[first]) else None
+        return first if first not in others and are_labels(self._table.iloc[:, 0]) else None
 
     @contextlib.contextmanager
     def naming_columns(self) -> Iterator[None]:

@@ -22,7 +22,6 @@ from custom_inference.faces.command_line.source import Source
 from custom_inference.graphs import link_probability
 from ppl_models import Data, FileFormatError, MethodError
 from ppl_models.data.answers import ANSWERS
-from ppl_models.data.columns import in_columns_of
 from ppl_models.data.held import to_numpy
 from ppl_models.data.lazy import is_pandas
 
@@ -108,8 +107,10 @@ def _predict_responses(fit: Fit, options: PredictOptions) -> pd.DataFrame:
         found = f"ppl predict of {type(model).__name__}, which is asked for users and the sets of items they are shown"
         raise MethodError(f"{found}; expected fit.predict((users, shown)) in Python")
     if family_of(model).reads_queries and model.sites_of("given"):  # words by covariates alone
-        data, _ = in_columns_of(Source(**vars(options.source)).read(), None, fit.data.coords.get("covariate"))
-        return _label(fit, data, fit.predict(data.dense().x), fit.column_names)
+        source = Source(**vars(options.source))
+        table: Any = source.table_of_rows()
+        table = source.read().dense() if table is None else table
+        return _label(fit, table, fit.predict(getattr(table, "x", table)), fit.column_names)
     rows, given = read_rows(fit, options.source)
     if family_of(model).reads_queries:
         return _label(fit, rows, fit.predict(rows, **given), fit.coords[model.row_axis])

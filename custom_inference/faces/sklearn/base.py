@@ -156,7 +156,8 @@ class ModelEstimator(BaseEstimator):
         """X as an array or a CSR matrix of the entries that the model reads."""
         tags = self.__sklearn_tags__().input_tags
         settings |= {"accept_sparse": "csr" if tags.sparse else False, "ensure_non_negative": tags.positive_only}
-        return self._entries(validate_data(self, X, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
+        table: Any = X
+        return self._entries(validate_data(self, table, dtype=np.float64, ensure_all_finite="allow-nan", **settings))
 
     def _data(self, X: Table, *, reset: bool = False, **settings: Any) -> Data:
         """Return rows X, in any container, with the labels that they came with; answers by those of the fit."""
@@ -172,6 +173,7 @@ class ModelEstimator(BaseEstimator):
                 asked = None if sizes in (None, 1) else of_each(plain(sizes), np.shape(given)[-1])
                 given, coords[ANSWERS] = number_answers(given, asked)
             elif known is not None:
+                validate_data(self, given, reset=False, skip_check_array=True)  # the names and the number of columns
                 given, coords[ANSWERS] = encode_answers(given, known)
         factors = Factors({} if reset else dict(self.fit_.data.recipe.get("levels", {})))
         if self._data_kind == "binary" and has_words(given):

@@ -25,7 +25,7 @@ from custom_inference.methods import with_settings
 from ppl_models import DataError, Example, MethodError, Model, as_graph
 from ppl_models.core.errors import unknown_name
 from ppl_models.data import sparse
-from ppl_models.data.covariates import read_before
+from ppl_models.data.covariates import in_rows_of, read_before
 from ppl_models.data.held import is_string, is_whole, objects, to_numpy
 from ppl_models.data.lazy import is_networkx, is_pandas
 
@@ -230,7 +230,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         maximises. ``y`` is what ``fit`` took it for."""
         check_is_fitted(self)
         each = self.score_samples(X, **self._with_rows(given, y))
-        return float(each.mean() if sample_weight is None else np.average(each, weights=np.asarray(sample_weight)))
+        return float(each.mean() if sample_weight is None else np.average(each, weights=in_rows_of(X, sample_weight)))
 
     def bic(self, X: Table, **given: Any) -> float:
         """BIC = -2 log p(X) + psi log N, psi free parameters, log p(X) as ``score_samples`` has it: lower is better.

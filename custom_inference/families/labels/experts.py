@@ -187,7 +187,7 @@ def weigh_proportions(model: MultinomialRegressionLDA, params: Params, covariate
 def predict_words(fit: Fit, covariates: ArrayLike | Tensor) -> Tensor:
     """Compute P(word | covariates), (N, V), of covariates (N, P) (eq. 27.70): seen words would change nothing."""
     like, model = fit.params["topic"], cast(MultinomialRegressionLDA, fit.model)
-    given = as_tensor(unpack(covariates)[0], like.dtype).to(like.device)
+    given = as_tensor(unpack(fit.reader.encode("covariates", covariates))[0], like.dtype).to(like.device)
     if given.ndim != 2 or given.shape[1] != model.num_covariates:
         raise MethodError(f"predict takes covariates (N, {model.num_covariates}), found shape {tuple(given.shape)}")
     model.check_given(given)

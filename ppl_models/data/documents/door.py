@@ -13,7 +13,6 @@ from ppl_models.core.errors import DataError
 from ppl_models.data import sparse
 from ppl_models.data.adapt import adapt
 from ppl_models.data.containers import first_text
-from ppl_models.data.covariates import read_before
 from ppl_models.data.documents.counts import as_data, count_documents
 from ppl_models.data.documents.words import Vocabulary, WordCounts
 from ppl_models.data.files.corpora import read_corpus, read_words
@@ -90,9 +89,8 @@ def documents(
     size = vocabulary_size if known is None else len(known)
     held = _of_held(source, table, arrays) if file is None else _read(file, size, table, dtype=dtype, **arrays)
     with naming(file):
-        own = read_before(vocabulary)
         cut: Any = {"are_tokens": size is not None, "vectorizer": vectorizer, "stop_words": words}
-        cut |= {} if own is None else {"cut": own.recipe.get("texts")}
+        cut["cut"] = getattr(vocabulary, "recipe", {}).get("texts")
         data = count_documents(held, known, vocabulary_size, **cut, mask=mask, dtype=dtype, device=device)
         return _prune(data if is_string(labels) else _with_labels(data, labels), min_count, max_share, words)
 

@@ -243,7 +243,7 @@ def read_cut(cut: Mapping[str, Any]) -> dict[str, Any]:
     Raises DataError for functions, which files do not hold.
     """
     for name, value in cut.items():
-        if isinstance(value, Mapping):
+        if type(value) is dict:
             found = f"texts, where the fit's were cut by {name} = {value.get('function')}, which its file does not hold"
             raise DataError(found, expected=f"documents(texts, vocabulary=fit.data, {name}=...)")
     kinds = {"ngram_range": tuple, "stop_words": list}
