@@ -105,7 +105,8 @@ class Fit(Result):
         """E[x | what rows are given]. unlike: arguments that are not of this."""
         kind, sites = type(self.model).__name__, self.model.sites_of("given")
         if not is_own_of_rows(self.model) or not sites:
-            raise MethodError(f"{kind} has no response to predict; transform gives its latents")
+            of_graph = "; link_probability(fit, sources, targets) gives P(edge)" if self.model.is_graph else ""
+            raise MethodError(f"{kind} has no response to predict{of_graph}; transform gives its latents")
         for name in unlike:
             raise MethodError(
                 f"{name}= of predict of {kind}, which predicts x; expected {', '.join(f'{site}=' for site in sites)} "

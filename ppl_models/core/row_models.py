@@ -145,6 +145,8 @@ class RowModel(Model):
             found = beside(value, data)
         if found.ndim == len(expected) - 1 and expected[-1] == 1:
             found = found[..., None]  # one covariate, as a plain column
+        if found.ndim == len(expected) + 1 and found.shape[-1] == 1:
+            found = found[..., 0]  # one number a row, as a table of one column
         fits = all(one in (-1, size) for one, size in zip(expected, found.shape, strict=False))
         if found.ndim != len(expected) or not fits:
             raise DataError(f"shape {tuple(found.shape)}", site=site, expected=shape)

@@ -17,6 +17,8 @@ from ppl_models.data.lazy import pandas as pd
 
 #: Between the name of a factor and that of a level.
 OF_LEVEL = " = "
+#: What stands in the place of the levels of a block of numbers, several columns of one name.
+BLOCK = "block"
 #: What reads as a number, with commas too.
 _NUMBER = re.compile(r"[-+]?[\d.,' ]*\d[\d.,' ]*[%$€]?")
 
@@ -40,11 +42,17 @@ class Factors:
 
         Raises DataError for unknown levels and columns, for those that are missing, and for cells without a level.
         """
+        if type(given) is dict:  # of blocks, which are numbers
+            self.columns[site] = [[str(name), BLOCK] for name in given]
+            return given
         table = _table(given)
         if table is None:
             return given
         with about(site):
             known = self.columns.get(site)
+            if known and known[0][1] == BLOCK:
+                told = f"a table, where the fit has blocks of numbers: {list_some([name for name, _ in known])}"
+                raise DataError(told, expected="such blocks, made as those of the fit were")
             if known is None:
                 known = [[_name(name), _levels(_name(name) or site, column)] for name, column in table.items()]
             else:

@@ -31,7 +31,7 @@ def slices_of(time: Times, known: Sequence[Any] | None = None) -> tuple[np.ndarr
     its categories in their order, the empty ones too. Dates and intervals are labelled by their text, texts by
     themselves.
 
-    known: the labels of a fit, whose slices these are; where all are words, numbers 0..T-1 are slices as they are.
+    known: the labels of a fit, whose slices these are.
 
     Raises DataError for missing times, for ones that are not known (listing those that are), and for nearly as many
     different times as rows.
@@ -56,8 +56,6 @@ def slices_of(time: Times, known: Sequence[Any] | None = None) -> tuple[np.ndarr
     if known is None:
         return labels.astype(np.float64), values
     used = _places(values, known)
-    if used == [None] * len(used) and set(map(type, known)) == {str}:
-        used = [value if value in range(len(known)) else None for value in values]
     wrong = [n for n, one in enumerate(labels) if used[one] is None]
     if wrong:
         first = f"the first: {values[labels[wrong[0]]]!r} of document {wrong[0]}"

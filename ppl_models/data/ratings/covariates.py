@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse
 
 from ppl_models.core.errors import DataError
-from ppl_models.data.containers import as_numbers, unpack
+from ppl_models.data.containers import as_numbers, axis_labels, unpack
 from ppl_models.data.held import MatrixLike
 from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import is_pandas
@@ -41,7 +41,8 @@ def covariate_blocks(
     parts = {str(name): source[name] for name in source}
     blocks = {name: _block(value, name) for name, value in parts.items()}
     beside_each_other(blocks, "covariates")
-    return blocks
+    rows = axis_labels(source)[0] if is_pandas(source, "DataFrame") else None
+    return blocks if rows is None else {name: pd.DataFrame(block, rows) for name, block in blocks.items()}
 
 
 def _block(value: MatrixLike, name: str) -> np.ndarray:
@@ -61,10 +62,13 @@ def _matrix(value: Any) -> np.ndarray:
     return np.asarray(value.toarray() if scipy.sparse.issparse(value) else unpack(value)[0], np.float64)
 
 
-def beside_each_other(blocks: Mapping[Any, Any], site: str) -> np.ndarray:
-    """Blocks (N, P_b) as one matrix (N, P). Raises DataError where they do not fit."""
+def beside_each_other(blocks: Mapping[Any, Any], site: str) -> Any:
+    """Blocks (N, P_b) as one matrix (N, P), under the labels of their rows where all have the same. Raises DataError
+    where they do not fit."""
     parts = {name: _matrix(value) for name, value in blocks.items()}
     if len({(part.ndim, len(part)) for part in parts.values()}) != 1 or next(iter(parts.values())).ndim != 2:
         shapes = ", ".join(f"{name} {part.shape}" for name, part in parts.items())
         raise DataError(f"blocks of shapes {shapes}", site=site, expected="(N, P) each, one N for all")
-    return np.concatenate([*parts.values()], 1)
+    labels = [axis_labels(block)[0] for block in blocks.values()]
+    found = np.concatenate([*parts.values()], 1)
+    return found if labels[0] is None or labels.count(labels[0]) < len(labels) else pd.DataFrame(found, labels[0])

@@ -14,6 +14,7 @@ from torch import Tensor
 from ppl_models.core.errors import DataError, list_some, warn_of_data
 from ppl_models.data import sparse
 from ppl_models.data.containers import as_numbers, as_tensor, first_text, plausible_size, refuse_blocks, unpack
+from ppl_models.data.covariates import in_rows_of
 from ppl_models.data.files.fields import without_index
 from ppl_models.data.files.headers import Header
 from ppl_models.data.files.reading import file_named, naming
@@ -182,6 +183,7 @@ def _ratings_of_columns(
     """The ratings of columns."""
     if value is None:
         raise DataError("users and items without ratings", axis="rating", expected=_EXPECTED)
+    item, value, time = (one if one is None else in_rows_of(user, one) for one in (item, value, time))
     values = to_column(value)
     if values.dtype.kind in "OUST" and values.ndim == 1 and (told := first_text(values)):
         raise DataError(f"ratings that are texts{told}", axis="rating", expected="numbers")

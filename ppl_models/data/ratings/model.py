@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, Protocol
 
 import torch
@@ -19,7 +20,7 @@ from ppl_models.data.ratings.covariates import beside_each_other
 from ppl_models.data.ratings.data import Ratings
 from ppl_models.data.ratings.door import is_matrix, ratings, relabel
 from ppl_models.data.ratings.frames import is_sparse
-from ppl_models.data.times import numbers_of
+from ppl_models.data.times import Times, numbers_of
 
 #: The axes of what is given beside ratings that may have labels, as the data call them.
 _LABELLED = {"user": "row", "item": "feature"}
@@ -65,7 +66,9 @@ def prepare_ratings(
     with about(model.observed_site):
         own = read_before(data)
         known: dict[str, Any] = {} if own is None else dict(own.others)
-        checked = _read(model, data, mask, dtype, like).to(dtype=dtype, device=device)
+        time = others.get("time") if own is None else None  # of ratings in the order in which they come
+        checked = _read(model, data, mask, dtype, like, time).to(dtype=dtype, device=device)
+        others |= {"time": None} if "time" in checked.others and own is None else {}
         if like is not None:
             known = {**{name: like.others[name] for name in ("item_covariates",) if name in like.others}, **known}
         known |= {name: value for name, value in others.items() if value is not None}
@@ -79,8 +82,9 @@ def prepare_ratings(
 
 
 def _read(
-    model: RatedModel, data: Source, mask: MatrixLike | None, dtype: torch.dtype | None, like: Data | None
-) -> Data:
+    model: RatedModel, data: Source, mask: MatrixLike | None, dtype: torch.dtype | None, like: Data | None,
+    time: Times | None,
+) -> Data:  # fmt: skip
     names = None if like is None else like.coords.get("feature")
     own = read_before(data)
     if own is not None and own.is_sparse and not isinstance(data, Ratings):
@@ -91,7 +95,7 @@ def _read(
         if not columns and not sparse.is_matrix(data) and is_matrix(data) and not is_sparse(data):
             data, mask = in_columns_of(data, mask, names)
             return as_matrix(data, mask=mask, num_features=model.num_items, dtype=dtype)
-        data = read_ratings(model, listed if columns else (data,), like)
+        data = read_ratings(model, listed if columns else (data,), like, time)
     if mask is not None:
         raise DataError("a mask beside ratings", expected="the ratings that were given, and no others")
     if like is not None:
@@ -102,17 +106,20 @@ def _read(
     return data
 
 
-def read_ratings(model: UsersAndItems, parts: tuple[Any, ...], like: Data | None = None) -> Ratings:
+def read_ratings(
+    model: UsersAndItems, parts: tuple[Any, ...], like: Data | None = None, time: Times | None = None
+) -> Ratings:
     """Ratings from what the door takes: as many users and items as the model has are known by their labels; where fewer
-    or more occur, they are numbers from 0. like: data whose items these are."""
+    or more occur, they are numbers from 0. like: data whose items these are. time: of the ratings, if not among them."""
+    read = partial(ratings, *parts, time=time)
     if like is not None:
         names = like.coords.get("feature")
-        return ratings(*parts, **({"num_items": model.num_items} if names is None else {"items": names}))
-    found, sizes = ratings(*parts), {}
+        return read(**({"num_items": model.num_items} if names is None else {"items": names}))
+    found, sizes = read(), {}
     for axis, size in (("num_users", found.num_users), ("num_items", found.num_items)):
         if size != getattr(model, axis):
             sizes[axis] = getattr(model, axis)
-    return ratings(*parts, **sizes) if sizes else found
+    return read(**sizes) if sizes else found
 
 
 def of_same_items(data: Ratings, like: Data) -> Ratings:
