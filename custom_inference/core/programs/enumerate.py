@@ -7,8 +7,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.room import require_room
-from custom_inference.core.programs.windows import is_settled, settle
+from custom_inference.core.programs.windows import is_settled, require_room, settle
 
 
 class Table(NamedTuple):

@@ -19,9 +19,8 @@ from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.registry import EXACT_EM_UP_TO
 from custom_inference.families.common.enumerated import Enumerated, codes_of, exponentiate
 from custom_inference.families.conjugate.beta import Beta
-from custom_inference.families.noca.codes import SourceTables
 from custom_inference.families.noca.common import NocaEngine, prior_mode, thetas, transmission_update
-from custom_inference.families.noca.posterior import NoisyOrPosterior
+from custom_inference.families.noca.posterior import NoisyOrPosterior, SourceTables
 from custom_inference.families.noca.reach import Reach, find_reach, is_cheap_on
 from custom_inference.families.noca.subsets import Subsets
 from custom_inference.families.rows.matrix import BinaryRows
