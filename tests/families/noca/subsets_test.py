@@ -12,9 +12,8 @@ from custom_inference import EM, Exact, Fit, VariationalEM, compare
 from custom_inference.core.local_inference import is_feasible, log_likelihood, solve_local
 from custom_inference.core.posteriors import CodePosterior, kullback_leibler
 from custom_inference.families.noca import exact as exact_module
-from custom_inference.families.noca.exact import NocaExact
+from custom_inference.families.noca.exact import NocaExact, find_reach, rows_within_reach
 from custom_inference.families.noca.posterior import NoisyOrPosterior, SourceTables
-from custom_inference.families.noca.reach import find_reach, rows_within_reach
 from custom_inference.families.noca.subsets import Subsets, find_distinct
 from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import NOCA, CapacityError, Data, MethodError
