@@ -1,9 +1,10 @@
 """Runs the chains of a sampler in threads and collects what their draws say.
 
-They are ranked by the mode that each sampled. A mode's share of the posterior is in proportion to exp(E[log p(x, q)] + H(q)), both within the mode. Where the sampler
-estimates that sum (``Chain.evidence``, of the mode that a chain has ended in) chains are ranked by it: modes of low log
-joint may hold most of the posterior, by the number of their states. Otherwise by the mean log joint of the draws, whose
-standard error is their spread over the root of their effective number.
+They are ranked by the mode that each sampled. A mode's share of the posterior is in proportion to exp(E[log p(x, q)] +
+H(q)), both within the mode. Where the sampler estimates that sum (``Chain.evidence``, of the mode that a chain has
+ended in) chains are ranked by it: modes of low log joint may hold most of the posterior, by the number of their states.
+Otherwise by the mean log joint of the draws, whose standard error is their spread over the root of their effective
+number.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Models of rows with something beside them, and the doors for both: counts with known exposures, and rows with inputs on
-a scale of their own."""
+"""Models of rows with something beside them, and the doors for both: counts with known exposures, and rows with inputs
+on a scale of their own."""
 
 from __future__ import annotations
 

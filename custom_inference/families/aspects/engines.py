@@ -18,8 +18,8 @@ Exactly. Given s_n the draws of a row are independent, with b_ik = a_kt for a 1 
 have.
 
 Under any prior of the memberships E steps are those of ``common.laplace``, the M step that of Beta modes. A draw of
-feature t that came out 1 is a token of word t, whose probability in aspect k is a_kt, and one that came out 0 a token of
-word D + t, with 1 - a_kt: p(x_n | s_n, a) is then that of documents (Bingham et al. 2007, eqs. 10-11).
+feature t that came out 1 is a token of word t, whose probability in aspect k is a_kt, and one that came out 0 a token
+of word D + t, with 1 - a_kt: p(x_n | s_n, a) is then that of documents (Bingham et al. 2007, eqs. 10-11).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Compiled loops over dyads: moves, at tempered densities, of the blocks that nodes take for them, refreshes of the tables
-of ``cvb0``, and sums over the zeros of a graph. Import inside functions only: it loads the compiler."""
+"""Compiled loops over dyads: moves, at tempered densities, of the blocks that nodes take for them, refreshes of the
+tables of ``cvb0``, and sums over the zeros of a graph. Import inside functions only: it loads the compiler."""
 
 from __future__ import annotations
 

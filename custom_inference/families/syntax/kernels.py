@@ -1,4 +1,5 @@
-"""Compiled passes over sentences, of variational Bayes and of the sampler. Import inside functions only: it loads the compiler.
+"""Compiled passes over sentences, of variational Bayes and of the sampler. Import inside functions only: it loads the
+compiler.
 
 With e_c(v) the (expected) probability of word v in state c, that of state 0 the mixture sum_k s_ik b_vk of document i,
 the forward pass of a sentence keeps the filtered f_t(c) = p(z_t = c | y_1..t) and the scales r_t = p(y_t | y_1..t-1):
@@ -11,8 +12,8 @@ and the backward pass g_t(d) = sum_c A_dc e_c(y_t+1) g_t+1(c) / r_t+1, g = 1 at 
 
 The tables need not be normalised: those of variational Bayes are exp E[log .].
 
-The sampler integrates everything continuous out. A sentence's states and topics (z, q) are drawn together: with its own counts
-taken away, the predictive tables
+The sampler integrates everything continuous out. A sentence's states and topics (z, q) are drawn together: with its own
+counts taken away, the predictive tables
 
     e(v | 0) = sum_k (n_ik + alpha_k) / (n_i + alpha.) (n_kv + gamma_kv) / (n_k + gamma_k.),
     e(v | c) = (m_cv + beta_cv) / (m_c + beta_c.),      A_dc = (n_dc + tau_dc) / (n_d + tau_d.)
