@@ -22,8 +22,6 @@ class Harmonium(Law):
     Enumerable where h is binary. Draws are exact where log Z is; elsewhere those of a Gibbs sampler.
     """
 
-    arg_constraints: ClassVar[Any] = {}
-
     def __init__(self, energy: Energy, *, log_z: Tensor | None = None):
         self.energy, self._log_z = energy, log_z
         super().__init__(energy.hidden_bias.shape[:-1], energy.weight.shape[-2:-1], validate_args=False)

@@ -185,8 +185,6 @@ class Symmetric(UnexpandedLaw):
         diagonal nothing is used.
     """
 
-    arg_constraints: ClassVar[Any] = {}
-
     def __init__(self, base: Any, validate_args: bool | None = None):
         self.base = base
         super().__init__(torch.Size(), base.batch_shape + base.event_shape, validate_args=validate_args)

@@ -236,10 +236,6 @@ class AspectLaplace(LaplaceMemberships, AspectMarginal):
     def rows(self, model: AspectBernoulli, data: Data) -> TokenRows:
         return TokenRows.of(data, model.total_count)
 
-    def alpha(self, model: Model, like: Tensor) -> Tensor:
-        """(K,): a flat Dirichlet's, where one is asked for, whatever the prior is."""
-        return like.new_ones(model.local_shape)
-
     def check(self, model: Model, rows: CountRows) -> None:
         super().check(model, rows)
         self.check_local_prior(model, rows.log_coefficient)
