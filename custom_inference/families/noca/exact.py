@@ -211,17 +211,6 @@ def find_reach(model: Model, rows: BinaryRows, max_bytes: float | None = None) -
     return Reach(few | by_codes, by_codes, torch.where(by_codes, codes, subsets) / 1e9, most)
 
 
-def rows_within_reach(model: Model, data: Data, max_bytes: float | None = None) -> Tensor:
-    """Return which rows have an exact sum over their sources within reach, (N,) bool: those of few sources all, those
-    of many where they have few ones. Of others log p(x) is bounded or estimated.
-
-    max_bytes: memory allowed; half of what is free by default.
-    """
-    if model.shapes["source_prior"][0] <= EXACT_UP_TO:
-        return torch.ones(len(data), dtype=torch.bool, device=data.x.device)
-    return find_reach(model, BinaryRows.of(data), max_bytes).within
-
-
 def time_rows(model: Model, data: Data) -> Tensor:
     """Estimate the seconds (N,) that the exact sum of every row takes, infinite where it is out of reach."""
     reach = find_reach(model, BinaryRows.of(data))
