@@ -17,7 +17,7 @@ from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.local_inference import Local, enumerate_local
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.evidence import enumerate_table
 from custom_inference.core.registry import engine_for, engines_of
 from ppl_models import Data, Model
 from ppl_models.core.errors import own_errors

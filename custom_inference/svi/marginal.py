@@ -16,8 +16,7 @@ from torch import Tensor
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.isolation import isolated, seed_of, torch_seeded
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
-from custom_inference.core.programs.evidence import bind_rows, sum_of
+from custom_inference.core.programs.evidence import bind_rows, enumerate_table, sum_of
 from custom_inference.core.programs.modes import Gaussians
 from custom_inference.core.programs.quadrature import integrate
 from custom_inference.core.programs.statements import learning, own_parameters, run

@@ -13,7 +13,7 @@ from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.evidence import enumerate_table
 from ppl_models import CapacityError, MethodError, ModelError, Site
 from tests.programs._own import COUNT, ROW, observed, own_program
 
