@@ -18,12 +18,12 @@ from torch import Tensor
 
 from custom_inference.checks.evidence.coordinates import Globals
 from custom_inference.checks.evidence.exact import is_mixture
-from custom_inference.core.isolation import seed_of, torch_seeded
+from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.evidence import row_evidence
 from custom_inference.core.programs.reference import best_reference, count_summed, describe_reals
-from custom_inference.core.programs.statements import learning, run
+from custom_inference.core.programs.statements import learning
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.svi.marginal import log_prior_of
 from ppl_models import Data, MethodError, Model, ModelError, PPLError
@@ -197,14 +197,10 @@ class Joint(Globals):
 
     def draw(self, count: int, seed: int) -> Tensor:
         """Draw all from the program's prior, (count, d)."""
-        u, parts, layout = super().draw(count, seed), [], self.density.layout
-        with torch_seeded(seed_of(seed, "locals")):
-            for number, one in enumerate(u):
-                torch.default_generator.manual_seed(seed_of(seed, "locals", number))
-                density = self.density.at(self.evaluate(one)[0])
-                nodes = run(density.model, density.data, density.params)
-                values = {name: nodes[name]["value"].expand(nodes[name]["fn"].shape()) for name in layout.names}
-                parts.append(density.unconstrain(layout.encode(values, density.like)).flatten())
+        u, parts = super().draw(count, seed), []
+        for number, one in enumerate(u):
+            density = self.density.at(self.evaluate(one)[0])
+            parts.append(density.unconstrain(density.draw(seed_of(seed, "locals", number))).flatten())
         return torch.cat([u, torch.stack(parts)], 1)
 
     def evaluate_all(self, u: Tensor) -> tuple[Tensor, Tensor]:
