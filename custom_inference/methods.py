@@ -47,13 +47,9 @@ def default_method(model: Model, data: Data | None) -> Any:
     """
     rule = family_of(model).default
     if rule is None:
-        return _by_structure(model)
+        return EM() if is_compilable(model) else _by_density(model)
     name = rule(model, data) if callable(rule) else rule
     return family_of(model).methods.get(name, _by_engine(name))()
-
-
-def _by_structure(model: Model) -> EM | SVI:
-    return EM() if is_compilable(model) else _by_density(model)
 
 
 def _by_density(model: Model) -> SVI:

@@ -36,7 +36,7 @@ from ppl_models.core.turns import canonical_turn
 from ppl_models.core.units import centre_and_unit_of, require_units
 from ppl_models.data.matrix import Data
 from ppl_models.distributions.tokens import SoftmaxTokens
-from ppl_models.kinds.rows_with_inputs import RowsWithInputs
+from ppl_models.kinds.rows_beside import RowsWithInputs
 from ppl_models.likelihoods import Bernoulli, Gaussian, Multinomial
 
 #: What the outputs may be.

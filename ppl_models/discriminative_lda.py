@@ -37,7 +37,7 @@ from ppl_models.core.model import Example
 from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
 from ppl_models.distributions.tokens import Tokens
-from ppl_models.kinds.labelled_documents import ClassifiedDocuments
+from ppl_models.kinds.given_documents import ClassifiedDocuments
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

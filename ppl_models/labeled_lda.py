@@ -38,7 +38,7 @@ from ppl_models.core.plates import DocumentPlate
 from ppl_models.core.sites import Site
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import FaceDirichlet, Tokens
-from ppl_models.kinds.labelled_documents import LabelledDocuments
+from ppl_models.kinds.given_documents import LabelledDocuments
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

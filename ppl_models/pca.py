@@ -44,8 +44,8 @@ from ppl_models.core.units import require_units, set_centre_and_unit
 from ppl_models.data.held import is_listed, is_string
 from ppl_models.data.matrix import Data
 from ppl_models.distributions import Flat
-from ppl_models.kinds.exposed_counts import ExposedCounts
 from ppl_models.kinds.noisy_rows import NoisyRows
+from ppl_models.kinds.rows_beside import ExposedCounts
 from ppl_models.likelihoods import Bernoulli, Binomial, Gaussian, Likelihood, Poisson
 
 #: The likelihoods of one number a feature, by name, with what each needs to be known.

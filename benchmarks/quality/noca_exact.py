@@ -20,7 +20,7 @@ from torch import Tensor
 from benchmarks._report import Table, write_report
 from benchmarks.quality._common import add_data_option, cpu_seconds, quiet_and_single_threaded, require_data
 from custom_inference import EM, Fit, bracket, compare, fit
-from custom_inference.families.noca.codes import SourceTables
+from custom_inference.families.noca.posterior import SourceTables
 from custom_inference.families.noca.subsets import Subsets
 from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import NOCA, Data

@@ -10,7 +10,6 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit, check_globals
 from custom_inference.core.local_inference import Local, is_feasible, log_likelihood
 from custom_inference.core.reader import read_at
@@ -129,8 +128,5 @@ def bracket(
 
 def _bounds_below(model: Model) -> list[str]:
     """The names of the model's lower bounds; estimates, which may exceed the evidence, are none."""
-    return [name for name, make in engines_of(model).items() if _is_below(make())]
-
-
-def _is_below(engine: Engine) -> bool:
-    return engine.objective == "bound" and not engine.integrates_globals
+    engines = {name: make() for name, make in engines_of(model).items()}
+    return [name for name, one in engines.items() if one.objective == "bound" and not one.integrates_globals]

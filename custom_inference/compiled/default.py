@@ -12,7 +12,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.instead import Instead
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.evidence import enumerate_table
 from custom_inference.core.programs.windows import settle
 from custom_inference.core.stages import Stage, Stages
 from ppl_models import Data, Model

@@ -25,8 +25,7 @@ from torch.distributions import Distribution, biject_to, constraints
 from custom_inference.compiled.blocks import Block, Part
 from custom_inference.compiled.counts import LEAST, Predictors, find_least, parts_in
 from custom_inference.compiled.laws import COUNTED
-from custom_inference.compiled.newton import Newton, solve_scaled
-from custom_inference.compiled.roots import find_mode
+from custom_inference.compiled.newton import Newton, find_mode, solve_scaled
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise

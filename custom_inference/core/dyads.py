@@ -186,18 +186,12 @@ def log_joint_of_draws(
 
 def estimate_bound(
     model: GraphModel, params: Mapping[str, Tensor], data: Data, probs: Tensor, *, batch_size: int
-) -> Tensor:
+) -> tuple[Tensor, Tensor | None]:
     """The ELBO of independent blocks phi (N, K) at given globals, (1,): sum_q phi(q) (log p(x, q) - log phi(q)).
 
-    Of more than ``batch_size`` dyads an unbiased estimate by so many of them.
+    Of more than ``batch_size`` dyads an unbiased estimate by so many of them, with its variance, (1,), by the choice of
+    dyads; None where all of them were taken.
     """
-    return estimate_bound_and_variance(model, params, data, probs, batch_size=batch_size)[0]
-
-
-def estimate_bound_and_variance(
-    model: GraphModel, params: Mapping[str, Tensor], data: Data, probs: Tensor, *, batch_size: int
-) -> tuple[Tensor, Tensor | None]:
-    """``estimate_bound``, and its variance, (1,), by the choice of dyads; None where all of them were taken."""
     q = Labelling(probs, validate_args=False)
     program: Any = EveryPair.of(model.local_site, q)(pyro.condition(model.summed_out, data=dict(params)))
     data, sample = _sample_dyads(model, data, batch_size)

@@ -10,14 +10,14 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from custom_inference.core.dyads import estimate_bound_and_variance, log_joint_of_draws
+from custom_inference.core.dyads import estimate_bound, log_joint_of_draws
 from custom_inference.core.engine import Params
 from custom_inference.core.isolation import own_store
 from custom_inference.core.latent_values import is_own_of_rows, latent_values
 from custom_inference.core.local_inference import Local, enumerate_local
 from custom_inference.core.posteriors import BernoulliPosterior, LocalPosterior
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.evidence import enumerate_table
 from custom_inference.core.registry import engine_for, engines_of
 from ppl_models import Data, Model
 from ppl_models.core.errors import own_errors
@@ -125,7 +125,7 @@ def _graph_bound(model: Any, params: Params, data: Data, posterior: LocalPosteri
     blocks = model.num_blocks
     if not posterior.continuous:
         size = max(1, _GRAPH_TERMS // blocks**2)
-        bound, variance = estimate_bound_and_variance(model, params, data, posterior.mean, batch_size=size)
+        bound, variance = estimate_bound(model, params, data, posterior.mean, batch_size=size)
         return bound, None if variance is None else variance.sqrt()
     dyads = min(_DRAWN_TERMS // blocks, model.num_dyads(len(data)))
     draws = posterior.sample(_num_draws(4 * dyads * blocks))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pyro
@@ -12,10 +12,29 @@ from torch import Tensor
 
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows, latent_values, read_latents
-from custom_inference.core.programs.factors import factors_in, refuse_factors
 from custom_inference.core.programs.row_plates import row_plates_of
 from custom_inference.core.states import Params
-from ppl_models import MODELS, Data, MethodError, Model
+from ppl_models import MODELS, Data, MethodError, Model, ModelError
+
+
+def factors_in(nodes: Mapping[str, Any]) -> dict[str, Tensor]:
+    """Name -> logarithm of each factor in a run of a program."""
+    return {
+        name: node["fn"].log_factor
+        for name, node in nodes.items()
+        if node["type"] == "sample" and type(node["fn"]).__name__ == "Unit"
+    }
+
+
+def refuse_factors(model: Model, names: Iterable[str], of: str = "latents and data") -> None:
+    """Refuse to draw where there are factors. of: what they are of. Raises ModelError, which names them."""
+    named = ", ".join(f"'{name}'" for name in names)
+    if named:
+        raise ModelError(
+            f"{type(model).__name__} has factors of {of} ({named}), which draws of its program leave out: they would "
+            "not be from the distribution that is fitted; state what the factors stand for as distributions of sites"
+        )
+
 
 Values = Mapping[str, Tensor]
 

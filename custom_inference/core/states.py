@@ -7,7 +7,6 @@ that a start consists of) or something else (the parameters of a posterior over 
 
 from __future__ import annotations
 
-import abc
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Self
@@ -23,12 +22,12 @@ Params = dict[str, Tensor]
 
 
 @dataclass(frozen=True)
-class State(abc.ABC):
+class State:
     """A frozen dataclass whose fields are tensors, dictionaries of tensors, or None where there is no such part."""
 
-    @abc.abstractmethod
     def values(self, model: Model) -> Params:
         """The values of the global sites that the state stands for: of a posterior its means."""
+        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
 
     def posteriors(self, model: Model) -> Mapping[str, ContinuousPosterior]:
         """The posteriors of the global sites, where the state has them."""

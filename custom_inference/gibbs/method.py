@@ -16,8 +16,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method, to_ask_with
 from custom_inference.core.settings import require_whole
-from custom_inference.gibbs.chains import Record, Settings, run_chains
-from custom_inference.gibbs.modes import Mode, left_out, rank_modes, say_lower
+from custom_inference.gibbs.chains import Mode, Record, Settings, left_out, rank_modes, run_chains, say_lower
 from custom_inference.gibbs.protocol import Params, Sampler, sampler_of
 from ppl_models import Data, MethodError, Model
 

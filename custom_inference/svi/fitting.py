@@ -32,9 +32,9 @@ from custom_inference.svi.guides.bases import with_modes
 from custom_inference.svi.guides.of_globals import LearnedGuide
 from custom_inference.svi.guides.own import OwnGuide, is_guide_class, laplace
 from custom_inference.svi.initialisation import clamp_to_interior
+from custom_inference.svi.marginal import prior_term
 from custom_inference.svi.minibatches import RowAdam
 from custom_inference.svi.objective import Objective, Trace, take_steps
-from custom_inference.svi.prior_term import prior_term
 from custom_inference.svi.restarts import Attempt, begins_at_best, draw_one_component, search
 from custom_inference.svi.unbounded import find_unbounded
 from ppl_models import Data, MethodError, Model

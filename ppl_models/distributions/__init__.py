@@ -16,15 +16,13 @@ from ppl_models.distributions.basic import (
     theta_of,
 )
 from ppl_models.distributions.energy import Energy
-from ppl_models.distributions.harmonium import Harmonium
+from ppl_models.distributions.hidden_layers import Harmonium, SigmoidBelief
 from ppl_models.distributions.labellings import EndBlocks, Labelling, Symmetric, all_labelings
+from ppl_models.distributions.normals import GaussianRandomWalk, ScaledNormal
 from ppl_models.distributions.padded import PaddedDirichlet, PaddedSimplex
 from ppl_models.distributions.partitions import ChineseRestaurant, RelationCells
 from ppl_models.distributions.positive_definite import InverseWishart, ScaledCorrelation
-from ppl_models.distributions.random_walk import GaussianRandomWalk
 from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, SideBySide, SparseRatings, VaryingRatings
-from ppl_models.distributions.scaled import ScaledNormal
-from ppl_models.distributions.sigmoid_belief import SigmoidBelief
 from ppl_models.distributions.simplex import FaceDirichlet, PointMass, StickBreaking
 from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
 from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli

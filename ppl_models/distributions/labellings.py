@@ -15,7 +15,7 @@ from torch.distributions.transforms import Transform
 
 from ppl_models.core.errors import require_room
 from ppl_models.distributions.basic import Law, Shape, UnexpandedLaw
-from ppl_models.distributions.scaled import InUnits
+from ppl_models.distributions.normals import InUnits
 
 #: Listing more labelings than this would need gigabytes before any data are seen.
 MAX_LABELINGS = 2**22
@@ -184,8 +184,6 @@ class Symmetric(UnexpandedLaw):
     base: the entries' distribution, batch shape (K, K, ...), of numbers or of vectors; of its entries below the
         diagonal nothing is used.
     """
-
-    arg_constraints: ClassVar[Any] = {}
 
     def __init__(self, base: Any, validate_args: bool | None = None):
         self.base = base

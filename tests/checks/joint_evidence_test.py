@@ -14,7 +14,7 @@ from scipy import integrate, stats
 from torch.distributions import constraints
 
 import custom_inference as ci
-from custom_inference.checks.evidence.joint import joint_target_of
+from custom_inference.checks.evidence.likelihood import joint_target_of
 from ppl_models import CTM, RowModel
 from ppl_models.core.sites import Site
 

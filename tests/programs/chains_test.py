@@ -33,8 +33,7 @@ from custom_inference.core.over_draws import FactorMixture
 from custom_inference.core.posterior_bounds import bound_of
 from custom_inference.core.posteriors.finite import kullback_leibler
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
-from custom_inference.core.programs.evidence import bind_rows, row_evidence
+from custom_inference.core.programs.evidence import bind_rows, enumerate_table, row_evidence
 from ppl_models import MethodError, RowModel
 from ppl_models.core.sites import Site
 from tests.programs._own import ROW

@@ -13,7 +13,7 @@ from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
+from custom_inference.core.programs.evidence import enumerate_table
 from ppl_models import CapacityError, MethodError, ModelError, Site
 from tests.programs._own import COUNT, ROW, observed, own_program
 
@@ -192,7 +192,7 @@ def test_a_sum_that_not_one_row_fits_into_says_what_to_do(bits):
 
 
 def test_some_of_many_rows_may_fit(monkeypatch):
-    monkeypatch.setattr("custom_inference.core.programs.room.memory_limit", lambda: 8000.0)
+    monkeypatch.setattr("custom_inference.core.programs.windows.memory_limit", lambda: 8000.0)
     model = of_one(lambda: dist.Binomial(49, 0.5), lambda n: dist.Normal(n, 1.0))
     density = RowDensity.of(model, {}, model.prepare(np.zeros(20)))
     with pytest.raises(CapacityError, match=r"50 values of 'n' \(50\) of 20 rows .*; 5 rows at a time would fit"):

@@ -32,7 +32,7 @@ from custom_inference.methods import methods_of
 from custom_inference.svi.guides import own
 from ppl_models import MODELS, Example, Model
 from ppl_models.distributions import InverseWishart, SpikeGamma
-from ppl_models.distributions.scaled import InUnits
+from ppl_models.distributions.normals import InUnits
 from tests.support.graphs import GRAPHS, small_problem
 
 ROWS = [name for name in MODELS if name not in GRAPHS]

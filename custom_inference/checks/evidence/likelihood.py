@@ -1,4 +1,8 @@
-"""log p(x | globals) of any row model, the latents of the rows summed or integrated out, at many globals at once."""
+"""log p(x | globals) of any row model, the latents of the rows summed or integrated out, at many globals at once.
+
+Where the latents can be integrated out neither in closed form nor soon enough by quadrature, the globals and the real
+numbers that stand for the latents of all rows are one vector.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from torch import Tensor
 
 from custom_inference.checks.evidence.coordinates import Globals
 from custom_inference.checks.evidence.exact import is_mixture
+from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.evidence import row_evidence
@@ -21,7 +26,7 @@ from custom_inference.core.programs.reference import best_reference, count_summe
 from custom_inference.core.programs.statements import learning
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.svi.marginal import log_prior_of
-from ppl_models import Data, MethodError, Model, PPLError
+from ppl_models import Data, MethodError, Model, ModelError, PPLError
 from ppl_models.core.errors import own_errors
 from ppl_models.core.hierarchy import is_function, typical_values
 from ppl_models.data import sparse as _sparse
@@ -182,3 +187,64 @@ def require_priors(model: Model, params: Mapping[str, Tensor], data: Data) -> No
             f"the program of {type(model).__name__} states its globals with log density {float(stated):.6g} where its "
             f"priors have {float(declared):.6g}; expected self.sample(site), which draws from the priors"
         )
+
+
+@dataclass(frozen=True)
+class Joint(Globals):
+    """The unknown globals, and behind them the real numbers of the latents of N rows, (N R,)."""
+
+    density: RowDensity
+
+    def draw(self, count: int, seed: int) -> Tensor:
+        """Draw all from the program's prior, (count, d)."""
+        u, parts = super().draw(count, seed), []
+        for number, one in enumerate(u):
+            density = self.density.at(self.evaluate(one)[0])
+            parts.append(density.unconstrain(density.draw(seed_of(seed, "locals", number))).flatten())
+        return torch.cat([u, torch.stack(parts)], 1)
+
+    def evaluate_all(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the log prior density of all at u (d,), and log p(x | all), both ()."""
+        values, prior = self.evaluate(u[: self.size])
+        layout, density = self.density.layout, self.density.at(values)
+        reals = u[self.size :].reshape(1, len(density), layout.num_reals)
+        code, volume = density.constrain(reals.new_zeros(1, len(density), layout.width), reals)
+        of_latents, of_rows = density.split(code)
+        return prior + (of_latents + volume).sum(), of_rows.sum()
+
+
+@dataclass
+class JointTarget(Target):
+    """The prior and the likelihood of globals and latents."""
+
+    globals: Joint
+
+    def _one(self, u: Tensor) -> tuple[Tensor, Tensor]:
+        with learning():
+            return self.globals.evaluate_all(u)
+
+
+def joint_target_of(model: Model, data: Data) -> JointTarget | None:
+    """Return the prior and the likelihood of globals and latents together; None of models whose latents are summed or
+    integrated out in closed form, or are not all real numbers.
+
+    Raises PriorError for a prior that is improper.
+    """
+    known = best_reference(model) == "enumeration" if is_own_of_rows(model) else "exact" in engines_of(model)
+    if known or not (model.rows_are_independent and model.row_latents):
+        return None
+    globals_, data = Globals.of(model, data), model.as_read(data).dense()
+    start = {site: value.to(data.x) for site, value in typical_values(model).items()}
+    try:
+        density = RowDensity.of(model, start, data)
+    except (NotImplementedError, ModelError):
+        return None
+    if density.layout.finite:
+        return None
+    require_priors(model, start, data)
+    joint = Joint(**vars(globals_), density=density)
+    return JointTarget(joint, _not_known, max(1, ENTRIES // data.x.numel()))
+
+
+def _not_known(values: Mapping[str, Tensor]) -> Tensor:
+    raise NotImplementedError("log p(x | globals) by itself")

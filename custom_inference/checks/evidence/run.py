@@ -14,9 +14,8 @@ from custom_inference.checks.evidence import tempered
 from custom_inference.checks.evidence.chib import estimate_by_chib, has_chib
 from custom_inference.checks.evidence.coordinates import require_proper
 from custom_inference.checks.evidence.exact import exact_evidence
-from custom_inference.checks.evidence.joint import joint_target_of
 from custom_inference.checks.evidence.labelings import estimate_by_annealing, has_labelings, require_labelings
-from custom_inference.checks.evidence.likelihood import target_of
+from custom_inference.checks.evidence.likelihood import joint_target_of, target_of
 from custom_inference.checks.evidence.result import Evidence, combine
 from custom_inference.core.annealing.estimate import Budget
 from custom_inference.core.annealing.local import anneal_locals

@@ -174,7 +174,9 @@ def prepare(chains: Chains, budget: Budget, generator: torch.Generator) -> tuple
 def _affordable(chains: Chains, budget: Budget, generator: torch.Generator) -> int:
     """Count the chains that can make ``_LIKELY`` moves within the seconds, at least ``_FEWEST``."""
     _require_seconds(chains, budget, generator)
-    power, tuning = torch.full((len(chains),), 0.5, dtype=torch.float64), _plain_tuning(chains)
+    rows, power = len(chains), torch.full((len(chains),), 0.5, dtype=torch.float64)
+    even = torch.full((rows,), 0.1, dtype=torch.float64)
+    tuning = Tuning(even, torch.ones(rows, chains.num_reals, dtype=torch.float64))
     one = torch.zeros(1, dtype=torch.long)
     chains.rows(one).move(chains.rows(one).begin(2, generator), power[:1], tuning.rows(one), generator)  # compiles
     state, begin = chains.begin(_FEWEST, generator), time.perf_counter()
@@ -192,11 +194,6 @@ def _require_seconds(chains: Chains, budget: Budget, generator: torch.Generator)
             f"annealing: {_FEWEST} chains take about {move:.2g} s to move once, an estimate at least {least:.0f} s, of "
             f"{budget.seconds:g} that are given"
         )
-
-
-def _plain_tuning(chains: Chains) -> Tuning:
-    rows, reals = len(chains), chains.num_reals
-    return Tuning(torch.full((rows,), 0.1, dtype=torch.float64), torch.ones(rows, reals, dtype=torch.float64))
 
 
 def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> Estimated:

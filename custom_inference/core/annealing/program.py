@@ -87,17 +87,13 @@ class ProgramChains(Chains):
         if self.base is not None:
             return self._evaluate(*self.base.draw(chains, generator))
         seed = int(torch.randint(2**62, (1,), generator=generator))
-        data, layout, rows = self.density.data, self.density.layout, len(self)
+        data, rows = self.density.data, len(self)
         size = max(1, _ENTRIES // max(1, data.x.numel()))
         index, parts = torch.arange(rows, device=data.x.device), []
-        with torch_seeded(seed):
-            for start in range(0, chains, size):
-                number = min(size, chains - start)
-                copies = replace(data, coords={}).rows(index.repeat(number))
-                torch.default_generator.manual_seed(seed + start)  # a run puts the state of random numbers back
-                nodes = run(self.density.model, copies, self.density.params)
-                values = {name: nodes[name]["value"].expand(nodes[name]["fn"].shape()) for name in layout.names}
-                parts.append(layout.encode(values, self.density.like).reshape(number, rows, -1))
+        for start in range(0, chains, size):
+            number = min(size, chains - start)
+            copies = replace(data, coords={}).rows(index.repeat(number))
+            parts.append(self.density.draw(seed + start, copies).reshape(number, rows, -1))
         return self.at(torch.cat(parts), generator)
 
     def at(self, code: Tensor, generator: torch.Generator) -> State:

@@ -26,11 +26,10 @@ from custom_inference.core.posteriors.finite import (
     kullback_leibler,
 )
 from custom_inference.core.posteriors.gamma import GammaMixture, GammaTerms
-from custom_inference.core.posteriors.logistic import LogisticPosterior
 from custom_inference.core.posteriors.logistic_normal import LogisticNormalPosterior
 from custom_inference.core.posteriors.mixed import MixedPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, LocalPosterior
-from custom_inference.core.posteriors.scores import ScorePosterior
+from custom_inference.core.posteriors.scores import LogisticPosterior, ScorePosterior
 from custom_inference.core.posteriors.walk import WalkPosterior
 
 __all__ = [

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.distributions import StickBreakingTransform
 from torch.nn.functional import logsigmoid, pad
 
+from custom_inference.core.posteriors.continuous import GaussianPosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior
 from ppl_models.core.likelihood import hermite
 
@@ -111,11 +112,8 @@ class LogisticNormalPosterior(ContinuousPosterior):
         return torch.cat([weight @ Sticks.of(m[:, None] + nodes.place @ r.mT).log_share.exp() for m, r in parts])
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        generator = torch.Generator().manual_seed(seed)
-        shape = (num_samples, *self.location.shape)
-        noise = torch.randn(shape, generator=generator, dtype=self.location.dtype).to(self.location)
-        root = torch.linalg.cholesky(self.covariance)
-        return Sticks.of(self.location + (root @ noise.unsqueeze(-1)).squeeze(-1)).log_share.exp()
+        drawn = GaussianPosterior(self.location, self.covariance).sample(num_samples, seed=seed)
+        return Sticks.of(drawn).log_share.exp()
 
     def log_prob(self, local: Tensor) -> Tensor:
         edge = torch.finfo(local.dtype).tiny

@@ -14,7 +14,7 @@ import torch
 from pyro import poutine
 from torch import Tensor
 
-from custom_inference.core.isolation import default_dtype
+from custom_inference.core.isolation import default_dtype, torch_seeded
 from custom_inference.core.programs.latents import Layout, sum_but_rows
 from custom_inference.core.programs.row_plates import row_dim_of
 from custom_inference.core.programs.statements import (
@@ -118,6 +118,13 @@ class RowDensity:
         """Give the density in double precision; gradients flow to the globals as they are."""
         params = {name: value.double() if value.is_floating_point() else value for name, value in self.params.items()}
         return replace(self, data=self.data.to(dtype=torch.float64), params=params)
+
+    def draw(self, seed: int, data: Data | None = None) -> Tensor:
+        """Draw a code (N, W) of the latents by a run of the program, on other ``data`` than its own where there are."""
+        with torch.no_grad(), torch_seeded(seed):
+            nodes = run(self.model, self.data if data is None else data, self.params)
+            values = {name: nodes[name]["value"].expand(nodes[name]["fn"].shape()) for name in self.layout.names}
+            return self.layout.encode(values, self.like)
 
     def __call__(self, code: Tensor) -> Tensor:
         """Evaluate log p(x_n, s_n | params) at codes (M, N, W), giving (M, N): minus infinity where a latent is outside

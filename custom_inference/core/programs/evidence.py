@@ -4,6 +4,7 @@ values of finite latents together, or by quadrature. Gradients flow to the globa
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,10 +14,34 @@ from custom_inference.compiled.proof import bind
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.structure import Bound, flatten
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
 from custom_inference.core.programs.quadrature import integrate
-from custom_inference.core.programs.windows import settle
+from custom_inference.core.programs.windows import is_settled, require_room, settle
 from ppl_models import Data, Model
+
+
+class Table(NamedTuple):
+    """codes (C, W) of all values, and log p(x_n, value | globals) of each, (N, C); density: whose layout lists them."""
+
+    codes: Tensor
+    log_joint: Tensor
+    density: RowDensity
+
+
+def enumerate_table(density: RowDensity, *, looks: bool = True) -> Table:
+    """Enumerate all values of finite latents with their log joint. Gradients flow to the globals.
+
+    looks: whether it is asked which values there are; otherwise only where those of the layout do not do.
+
+    Raises CapacityError where there are too many, and MethodError where there is no end of them.
+    """
+    density = settle(density) if looks else density
+    require_room(density)
+    codes = density.layout.configurations(density.like)
+    log_joint = density(codes[:, None].expand(-1, len(density), -1)).T
+    if not looks and not is_settled(density, codes, log_joint):
+        return enumerate_table(density)
+    return Table(codes, log_joint, density)
+
 
 #: Globals -> log p(x_n | globals), (N,).
 RowEvidence = Callable[[Mapping[str, Tensor]], Tensor]

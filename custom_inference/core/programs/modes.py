@@ -10,9 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.statements import run
 
 #: Draws from the prior among which Newton's method begins at the best, for each value of the finite latents.
 _PRIOR_DRAWS = 32
@@ -209,14 +207,8 @@ def _finite(value: Tensor) -> Tensor:
 
 def _draw_prior(density: RowDensity) -> tuple[Tensor, Tensor]:
     """Real numbers drawn from the program (S, N, R), and their standard deviations (R,)."""
-    found = []
-    with torch.no_grad(), torch_seeded(0):
-        for number in range(_PRIOR_DRAWS):
-            torch.default_generator.manual_seed(number)  # a run puts the state of random numbers back
-            nodes = run(density.model, density.data, density.params)
-            values = {name: nodes[name]["value"].expand(nodes[name]["fn"].shape()) for name in density.layout.names}
-            found.append(density.unconstrain(density.layout.encode(values, density.like)))
-    drawn = torch.stack(found)
+    with torch.no_grad():
+        drawn = torch.stack([density.unconstrain(density.draw(seed)) for seed in range(_PRIOR_DRAWS)])
     spread = drawn.flatten(0, 1).std(0)
     return drawn, torch.where(spread.isfinite() & (spread > 0), spread, torch.ones_like(spread))
 

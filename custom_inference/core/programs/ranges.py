@@ -37,7 +37,7 @@ def cover(density: RowDensity) -> RowDensity:
     ]
     if not names:
         return density
-    draws = _draw_reals(density)
+    draws = [density.draw(seed) for seed in range(_RUNS if density.layout.continuous else 1)]
     for _ in range(len(names) + 1):
         asked = [_ask(density, code) for code in draws]
         if any(one != asked[0] for one in asked):
@@ -57,18 +57,6 @@ def cover(density: RowDensity) -> RowDensity:
 def name_all(names: Iterable[str]) -> str:
     """The names in quotation marks."""
     return ", ".join(f"'{name}'" for name in names)
-
-
-def _draw_reals(density: RowDensity) -> list[Tensor]:
-    """Codes (N, W) of the program's draws: one, or several where some latents are real numbers."""
-    found = []
-    with torch.no_grad(), torch_seeded(0):
-        for number in range(_RUNS if density.layout.continuous else 1):
-            torch.default_generator.manual_seed(number)  # a run puts the state of random numbers back
-            nodes = run(density.model, density.data, density.params)
-            values = {name: nodes[name]["value"].expand(nodes[name]["fn"].shape()) for name in density.layout.names}
-            found.append(density.layout.encode(values, density.like))
-    return found
 
 
 def _ask(density: RowDensity, drawn: Tensor) -> dict[str, tuple[int, int]]:

@@ -15,8 +15,7 @@ from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.structure import flatten
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.enumerate import enumerate_table
-from custom_inference.core.programs.evidence import bind_rows, find_width
+from custom_inference.core.programs.evidence import bind_rows, enumerate_table, find_width
 from custom_inference.core.programs.importance import MOST_CONFIGURATIONS, sample_by_importance
 from custom_inference.core.programs.importance import MOST_REALS as MOST_DRAWN
 from custom_inference.core.programs.modes import Gaussians

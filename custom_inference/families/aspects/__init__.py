@@ -3,8 +3,7 @@ zeros."""
 
 from custom_inference.core.presentation import Presentation, mean_membership
 from custom_inference.core.registry import Family
-from custom_inference.families.aspects.engines import AspectDirichlet, AspectExact
-from custom_inference.families.aspects.laplace import AspectLaplace
+from custom_inference.families.aspects.engines import AspectDirichlet, AspectExact, AspectLaplace
 from custom_inference.families.aspects.map import AspectMap
 from custom_inference.families.aspects.propose import AspectPointProposals, AspectProposals
 from ppl_models import AspectBernoulli

@@ -105,14 +105,14 @@ class GraphLabelChains(LabelChains):
     terms: _Terms
 
     def sweep(self, labels: NDArray[np.int64], field: Floats, power: float, rng: NDArray[np.uint64]) -> None:
-        from custom_inference.families.blocks.label_kernels import sweep_chains
+        from custom_inference.families.blocks.gibbs_conditionals import sweep_chains
 
         graph, state, lift, base = self.terms
         state.rng[0] = rng[0]
         sweep_chains(graph, state, labels, field, power * lift, power * base)
 
     def score(self, labels: NDArray[np.int64]) -> Floats:
-        from custom_inference.families.blocks.label_kernels import score_chains
+        from custom_inference.families.blocks.gibbs_conditionals import score_chains
 
         found = np.empty(len(labels))
         score_chains(self.terms.graph, self.terms.state, labels, self.terms.lift, self.terms.base, found)
@@ -131,13 +131,13 @@ class DenseLabelChains(LabelChains):
     own: Tensor
 
     def sweep(self, labels: NDArray[np.int64], field: Floats, power: float, rng: NDArray[np.uint64]) -> None:
-        from custom_inference.families.blocks.label_kernels import sweep_dense_chains
+        from custom_inference.families.blocks.gibbs_conditionals import sweep_dense_chains
 
         room = np.empty((2, field.shape[1]))
         sweep_dense_chains(self.exposure, labels, field + power * self.own.numpy(), power, room[0], room[1], rng)
 
     def score(self, labels: NDArray[np.int64]) -> Floats:
-        from custom_inference.families.blocks.label_kernels import score_dense_chains
+        from custom_inference.families.blocks.gibbs_conditionals import score_dense_chains
 
         found = np.empty(len(labels))
         score_dense_chains(self.exposure, labels, found)

@@ -167,15 +167,8 @@ class BlockChain(Chain):
 class PropensityChain(BlockChain):
     """The blocks of all nodes, and their propensities: under degree correction these are drawn, not integrated out."""
 
-    def __init__(
-        self,
-        model: BlockModel,
-        rows: GraphRows,
-        seed: int,
-        start: Params | None = None,
-        explicit: Mapping[str, Explicit] | None = None,
-    ):
-        super().__init__(model, rows, seed, start, explicit)
+    def __init__(self, model: BlockModel, rows: GraphRows, *settings: Any, **others: Any):
+        super().__init__(model, rows, *settings, **others)
         nodes = Propensities(model, integrated=True)
         self._sites = nodes.sites
         sides = [self.explicit[site] for site in self._sites if site in self.explicit]

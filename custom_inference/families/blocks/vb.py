@@ -43,9 +43,6 @@ class BlockPosteriors(State):
         """The posterior of the block matrix, in double precision."""
         return likelihood_of(model).pair(self.first.double(), self.second.double())
 
-    def values(self, model: BlockModel) -> Params:
-        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
-
     def posteriors(self, model: BlockModel) -> Mapping[str, ContinuousPosterior]:
         matrix = likelihood_of(model)
         return {

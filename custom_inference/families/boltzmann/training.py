@@ -16,14 +16,18 @@ from custom_inference.core.progress import Progress
 from custom_inference.families.boltzmann import common
 from custom_inference.families.boltzmann.annealing import log_pseudo_likelihood
 from custom_inference.families.boltzmann.ascent import Ascent
-from custom_inference.families.boltzmann.binary_slopes import BinarySlopes
 from custom_inference.families.boltzmann.chains import Chains
-from custom_inference.families.boltzmann.common import HarmoniumRows, column_naturals, first_bias
+from custom_inference.families.boltzmann.common import (
+    Bordered,
+    HarmoniumRows,
+    MachineWeights,
+    column_naturals,
+    first_bias,
+)
 from custom_inference.families.boltzmann.exact import completions, energy_of_shapes
 from custom_inference.families.boltzmann.priors import priors_of
-from custom_inference.families.boltzmann.replace_units import maximum
-from custom_inference.families.boltzmann.slopes import WeightSlopes
-from custom_inference.families.boltzmann.weights import Bordered, MachineWeights
+from custom_inference.families.boltzmann.search import maximum
+from custom_inference.families.boltzmann.slopes import BinarySlopes, WeightSlopes
 from ppl_models import Data, MethodError
 from ppl_models.rbm import HarmoniumModel
 

@@ -207,6 +207,10 @@ class LaplaceMemberships(Engine):
     def saved_settings(self) -> dict[str, Any]:
         return {} if self.draws is None else {"draws": self.draws}
 
+    def alpha(self, model: Model, like: Tensor) -> Tensor:
+        """Return (K,) ones: starts are sampled as under a flat Dirichlet prior, whatever the prior is."""
+        return like.new_ones(model.local_shape)
+
     def local_prior(self, model: Model, like: Tensor) -> StickPrior:
         return StickPrior(model.prior(model.local_site, like=like))
 

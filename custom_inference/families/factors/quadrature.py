@@ -26,8 +26,7 @@ from torch import Tensor
 
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import LogisticPosterior, ScorePosterior
-from custom_inference.core.posteriors.logistic import LogisticJoint
-from custom_inference.core.posteriors.scores import ScoreJoint
+from custom_inference.core.posteriors.scores import LogisticJoint, ScoreJoint
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.factors.common import FactorEngine, NewtonSteps
 from custom_inference.families.factors.logistic_pca import LogisticEngine, half_signs

@@ -136,9 +136,6 @@ class LoadingPosteriors(State):
             return None
         return self.activation_shape, self.activation_rate, self.activation_spike
 
-    def values(self, model: GammaPoisson) -> Params:
-        return {"loading": self.shape / self.rate}
-
     def posteriors(self, model: GammaPoisson) -> Mapping[str, GammaPosterior]:
         return {"loading": GammaPosterior(self.shape, self.rate)}
 

@@ -23,9 +23,8 @@ from torch.nn.functional import softplus
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior
-from custom_inference.families.helmholtz.patterns import PatternRows
 from custom_inference.families.helmholtz.search import random_start
-from custom_inference.families.helmholtz.tables import LayerTables, log_odds
+from custom_inference.families.helmholtz.tables import LayerTables, PatternRows, log_odds
 from ppl_models import CapacityError, Data, HelmholtzMachine
 from ppl_models.distributions import all_codes
 

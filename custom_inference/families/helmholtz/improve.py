@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from custom_inference.core.engine import Params
 from custom_inference.core.optimize.lbfgs import minimise
 from custom_inference.families.conjugate.normal import Normal
-from custom_inference.families.helmholtz.patterns import Patterns
+from custom_inference.families.helmholtz.tables import Patterns
 from ppl_models import HelmholtzMachine, PriorError
 from ppl_models.distributions import all_codes
 

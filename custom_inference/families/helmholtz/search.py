@@ -21,8 +21,7 @@ from custom_inference.core.engine import Params
 from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.helmholtz.improve import Ascent, count_replacements, improve
-from custom_inference.families.helmholtz.patterns import PatternRows, Patterns
-from custom_inference.families.helmholtz.tables import LayerTables
+from custom_inference.families.helmholtz.tables import LayerTables, PatternRows, Patterns
 from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import HelmholtzMachine, Model
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -64,8 +64,6 @@ class ClassRows(DocumentRows):
 @dataclass(frozen=True, kw_only=True)
 class ClassDirichlet(LdaDirichlet):
     """Dirichlet posteriors of the proportions; topics and matrices as points."""
-
-    name: ClassVar[str] = "dirichlet"
 
     def rows(self, model: DiscriminativeLDA, data: Data) -> ClassRows:
         return ClassRows.read(model, data)

@@ -84,7 +84,7 @@ class PairChains(GraphChains):
         return draw_proportions(self._counts(state), generator).flatten(1).unsqueeze(1)
 
     def move(self, state: State, power: Tensor, tuning: Tuning, generator: torch.Generator) -> tuple[State, Tensor]:
-        from custom_inference.families.memberships.pair_kernels import draw_pairs
+        from custom_inference.families.memberships.kernels import draw_pairs
 
         pair, heat = state.place[:, 0].clone(), float(power)
         field = ((1 - heat) * self._begun if heat < 1 else 0.0) + heat * self.table
@@ -100,7 +100,7 @@ class PairChains(GraphChains):
 
     def _score(self, pair: Tensor) -> State:
         """The state at pairs (M, E)."""
-        from custom_inference.families.memberships.pair_kernels import score_pairs
+        from custom_inference.families.memberships.kernels import score_pairs
 
         both, room = np.empty((len(pair), 2)), np.empty((self.size, len(self.alpha)))
         given = (one.numpy() for one in (self.first, self.second, self.table, self._begun, self.alpha))

@@ -63,9 +63,6 @@ class MembershipPosteriors(State):
     gaps: Tensor
     background: Tensor | None = None
 
-    def values(self, model: MMSB) -> Params:
-        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
-
     def posteriors(self, model: MMSB) -> Mapping[str, ContinuousPosterior]:
         kind = BetaPosterior if model.directed else SymmetricBetaPosterior
         found: dict[str, ContinuousPosterior] = {"edge_probability": kind(self.links, self.gaps)}
@@ -89,9 +86,6 @@ class ExpectedCounts(State):
         concentration = membership_prior(model, like) + self.members
         edge = beta_prior(model, "edge_probability", like)
         return MembershipPosteriors(concentration, edge.on + self.links, edge.off + self.gaps, background)
-
-    def values(self, model: MMSB) -> Params:
-        return self.add_to_priors(model).values(model)
 
     def posteriors(self, model: MMSB) -> Mapping[str, ContinuousPosterior]:
         return self.add_to_priors(model).posteriors(model)

@@ -113,7 +113,7 @@ class MmsbCvb0(MmsbEngine):
     ) -> tuple[ExpectedCounts, Tensor]:  # fmt: skip
         """Update all tables (E, K, K), in place, at the counts of the others; return their counts and the sum of the
         log predictive probabilities (1,). afresh: the counts have nothing of the tables."""
-        from custom_inference.families.memberships.table_kernels import Counts, Totals, refresh_tables
+        from custom_inference.families.memberships.kernels import Counts, Totals, refresh_tables
 
         like, blocks = torch.zeros((), dtype=torch.float64), model.num_blocks
         priors = beta_prior(model, "edge_probability", like)

@@ -152,7 +152,7 @@ def zero_sums(dyads: Dyads, share: Tensor, table: Tensor, rest: Tensor | float =
 
 def _sum_zeros_compiled(dyads: Dyads, share: Tensor, left: Tensor, rest: float) -> Sums:
     """Sum over the zeros on a processor, the rows in parts that threads share; left (N, K): e T."""
-    from custom_inference.families.memberships.zero_kernels import add_zeros
+    from custom_inference.families.memberships.kernels import add_zeros
 
     size, given = len(dyads), tuple(np.ascontiguousarray(one.double().numpy()) for one in (left, share, share.mT))
     lengths = np.full(size, size) if dyads.directed else size - np.arange(size)

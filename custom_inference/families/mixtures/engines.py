@@ -207,10 +207,6 @@ class MixturePosteriors(State):
     proportion: Tensor
     components: Params
 
-    def values(self, model: Model) -> Params:
-        """Return the posterior means."""
-        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
-
     def posteriors(self, model: Model) -> dict[str, ContinuousPosterior]:
         density = density_of(model)
         components = density.posterior(self.parameters(density))

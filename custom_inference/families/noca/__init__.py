@@ -8,12 +8,11 @@ from torch import Tensor
 from custom_inference.core.presentation import Params, Presentation
 from custom_inference.core.registry import EXACT_EM_UP_TO, Family
 from custom_inference.families.common.bits import noisy_or_chains
-from custom_inference.families.noca.exact import NocaExact
+from custom_inference.families.noca.exact import NocaExact, time_rows
 from custom_inference.families.noca.factorized import NocaFactorized
 from custom_inference.families.noca.guide import FactorizedNoisyOr
 from custom_inference.families.noca.mean_field import NocaMeanField
 from custom_inference.families.noca.propose import NocaProposals
-from custom_inference.families.noca.reach import time_rows
 from custom_inference.families.noca.truncated import NocaTruncated
 from custom_inference.families.noca.upper import bound_above
 from ppl_models import NOCA

@@ -16,7 +16,7 @@ v = A_i' h_i, of which A_i' leaves what is with j as the other ones' operators m
 
 for z_ij: source i transmits to j (``noca.common``). Subsets are the bits of their place, j the first one at bit 0.
 Everything is in double precision, and nothing is scaled: what is lost is below 1e-308 a term, so that sums above
-``SMALLEST`` lose nothing that shows. Smaller ones are taken in logarithms (``subset_logs``).
+``SMALLEST`` lose nothing that shows. Smaller ones are taken in logarithms (``subsets``).
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class SyntaxChain(Chain):
 
     def sweep(self) -> None:
         """A pass over all sentences; other threads may run meanwhile."""
-        from custom_inference.families.syntax.gibbs_kernels import sweep
+        from custom_inference.families.syntax.kernels import sweep
 
         self.accepted = sweep(self.rows.words, self.state, self.topic, tuple(self._tables), self._rng)
 

@@ -51,12 +51,9 @@ class TopicCounts(State):
 
     counts: Tensor
 
-    def values(self, model: Model) -> Params:
-        """Return the topics (N_kv + gamma_v) / (N_k + sum gamma)."""
-        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
-
     def posteriors(self, model: Model) -> Mapping[str, DirichletPosterior]:
-        """Return Dirichlet(N_k + gamma), the posterior at the expected counts."""
+        """Return Dirichlet(N_k + gamma), the posterior at the expected counts: its means are (N_kv + gamma_v) / (N_k +
+        sum gamma)."""
         return {"topic": DirichletPosterior(self.counts + Dirichlet.of(model, "topic", self.counts).concentration)}
 
     @classmethod

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.families.common.laplace import LaplaceMemberships
@@ -21,10 +20,6 @@ from ppl_models import Model
 @dataclass(frozen=True, kw_only=True)
 class LdaLaplace(LaplaceMemberships, TopicEngine):
     """A Gaussian of stick-breaking coordinates a document, the topics as points."""
-
-    def alpha(self, model: Model, like: Tensor) -> Tensor:
-        """Return (K,) ones: starts are sampled as under a flat Dirichlet prior, whatever the prior is."""
-        return like.new_ones(model.local_shape)
 
     def check(self, model: Model, rows: DocumentRows) -> None:
         super().check(model, rows)

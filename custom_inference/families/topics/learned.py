@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -44,8 +43,6 @@ class LearnedConcentration(LdaDirichlet):
 
     additive = False
     reads_rows = True
-
-    name: ClassVar[str] = "dirichlet"
 
     @abc.abstractmethod
     def document_alpha(self, model: Model, state: Params, rows: DocumentRows) -> Tensor: ...

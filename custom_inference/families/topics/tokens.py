@@ -23,7 +23,7 @@ from torch import Tensor
 
 from custom_inference.core.annealing.chains import draw_places, draw_proportions, draw_seed
 from custom_inference.core.annealing.estimate import Budget, Estimated, Sandwich, standard_error_of, summarise_looks
-from custom_inference.core.annealing.estimator import Estimator
+from custom_inference.core.annealing.local import Estimator
 from custom_inference.core.annealing.tempering import resample
 from custom_inference.core.engine import Params
 from custom_inference.core.registry import engine_for

@@ -51,9 +51,6 @@ class TopicPosteriors(State):
     alpha: Tensor | None = None
     gamma: Tensor | None = None
 
-    def values(self, model: Model) -> Params:
-        return {site: posterior.mean for site, posterior in self.posteriors(model).items()}
-
     def posteriors(self, model: Model) -> Mapping[str, DirichletPosterior]:
         site = model.component_site
         categories: Any = getattr(model, "categories", None)

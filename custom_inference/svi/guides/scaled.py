@@ -18,8 +18,8 @@ from torch.distributions.transforms import ComposeTransform, Transform
 
 from ppl_models import Model
 from ppl_models.core.priors import support_of
+from ppl_models.distributions.normals import InUnits
 from ppl_models.distributions.positive_definite import LogCholesky
-from ppl_models.distributions.scaled import InUnits
 
 
 class _MatrixInUnits(constraints.Constraint):

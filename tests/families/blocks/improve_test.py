@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from custom_inference.families.blocks.cells import fill, total
-from custom_inference.families.blocks.improve import improve, merge_gains
-from custom_inference.families.blocks.partitions import flat_graph
+from custom_inference.families.blocks.partitions import flat_graph, improve, merge_gains
 from custom_inference.families.blocks.rows import PartitionState
 from custom_inference.families.rows.graph import GraphRows
 from ppl_models import PoissonSBM

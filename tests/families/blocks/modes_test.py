@@ -16,7 +16,7 @@ from custom_inference.families.blocks.evidence import correlate_pairs, mode_evid
 from custom_inference.families.blocks.gibbs import BlockChain
 from custom_inference.families.blocks.planted import propose_planted
 from custom_inference.families.blocks.rows import SbmRows
-from custom_inference.gibbs.modes import left_out, rank_modes
+from custom_inference.gibbs.chains import left_out, rank_modes
 from ppl_models import SBM, DegreeCorrectedSBM, PoissonSBM
 from ppl_models.datasets import sample_sbm
 

@@ -12,10 +12,10 @@ from scipy.special import logsumexp
 
 import custom_inference as ci
 from custom_inference.core.method import Call
-from custom_inference.families.boltzmann import replace_units, table
+from custom_inference.families.boltzmann import search, table
 from custom_inference.families.boltzmann.ascent import Ascent, Coordinates
 from custom_inference.families.boltzmann.priors import priors_of
-from custom_inference.families.boltzmann.replace_units import losses, maximum, with_new_unit
+from custom_inference.families.boltzmann.search import losses, maximum, with_new_unit
 from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence, PersistentCD
 from custom_inference.families.boltzmann.table import Table
 from custom_inference.families.boltzmann.training import Training
@@ -156,7 +156,7 @@ def test_new_units_explain_what_the_others_leave(monkeypatch):
     at = {"weight": weight, "visible_bias": -0.5 * weight.sum(0), "hidden_bias": bias}
     ascent = Ascent(rows.float(), priors)
     assert int(losses(ascent, at)[0].argmin()) == 1
-    monkeypatch.setattr(replace_units, "_rank", lambda mean, most, generator: 0)
+    monkeypatch.setattr(search, "_rank", lambda mean, most, generator: 0)
     new = with_new_unit(ascent, at, torch.Generator().manual_seed(0))["weight"][1]
     assert float(new[3:].abs().min()) > 0.8 and float(new[:3].abs().max()) < 0.4
 

@@ -8,9 +8,9 @@ import torch
 
 import custom_inference as ci
 from custom_inference.core.method import Call
-from custom_inference.families.boltzmann.binary_slopes import BinarySlopes
 from custom_inference.families.boltzmann.common import SITES
 from custom_inference.families.boltzmann.priors import GaussianPriors, log_prior_of
+from custom_inference.families.boltzmann.slopes import BinarySlopes
 from custom_inference.families.boltzmann.stochastic import PersistentCD
 from custom_inference.families.boltzmann.training import Training
 from ppl_models import RBM

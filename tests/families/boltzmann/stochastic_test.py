@@ -13,9 +13,9 @@ import custom_inference as ci
 from custom_inference.core.method import Call
 from custom_inference.core.progress import Progress
 from custom_inference.families.boltzmann.annealing import estimate_log_partition, log_pseudo_likelihood
-from custom_inference.families.boltzmann.binary_slopes import BinarySlopes, UniformNumbers
 from custom_inference.families.boltzmann.chains import Chains
 from custom_inference.families.boltzmann.common import HarmoniumRows
+from custom_inference.families.boltzmann.slopes import BinarySlopes, UniformNumbers
 from custom_inference.families.boltzmann.stochastic import ContrastiveDivergence, ParallelTempering, PersistentCD
 from custom_inference.families.boltzmann.training import Training
 from ppl_models import RBM, MethodError, ReplicatedSoftmax

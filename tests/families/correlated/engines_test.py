@@ -13,7 +13,7 @@ import custom_inference as ci
 from custom_inference.core.local_inference import LocalSolver, solve_local
 from custom_inference.em.surrogate_priors import MATCHED
 from custom_inference.families.correlated.gaussian import CorrelatedGaussian
-from custom_inference.families.correlated.spectral import anchor_topics
+from custom_inference.families.correlated.propose import anchor_topics
 from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import CTM, Data, DataError, DataWarning, MethodError, ModelError, RandomEffectsLDA
 from ppl_models.distributions import InverseWishart, ScaledCorrelation

@@ -10,7 +10,7 @@ import torch
 import custom_inference as ci
 from custom_inference.core.registry import engine_for
 from custom_inference.families.helmholtz.improve import Ascent, count_replacements, improve
-from custom_inference.families.helmholtz.patterns import Patterns
+from custom_inference.families.helmholtz.tables import Patterns
 from ppl_models import HelmholtzMachine
 from ppl_models.distributions import Flat
 from tests.references import helmholtz_machine as reference

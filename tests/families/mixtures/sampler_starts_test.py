@@ -16,7 +16,7 @@ from custom_inference.core.engine import EStep
 from custom_inference.families.mixtures.densities import density_of
 from custom_inference.families.mixtures.engines import MixtureExact
 from custom_inference.families.mixtures.gibbs import MixtureChain, MixtureSampler, _find_names
-from custom_inference.gibbs.modes import Mode, say_lower
+from custom_inference.gibbs.chains import Mode, say_lower
 from ppl_models import (
     Data,
     MixtureOfBernoullis,

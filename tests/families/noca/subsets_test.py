@@ -12,10 +12,8 @@ from custom_inference import EM, Exact, Fit, VariationalEM, compare
 from custom_inference.core.local_inference import is_feasible, log_likelihood, solve_local
 from custom_inference.core.posteriors import CodePosterior, kullback_leibler
 from custom_inference.families.noca import exact as exact_module
-from custom_inference.families.noca.codes import SourceTables
-from custom_inference.families.noca.exact import NocaExact
-from custom_inference.families.noca.posterior import NoisyOrPosterior
-from custom_inference.families.noca.reach import find_reach, rows_within_reach
+from custom_inference.families.noca.exact import NocaExact, find_reach
+from custom_inference.families.noca.posterior import NoisyOrPosterior, SourceTables
 from custom_inference.families.noca.subsets import Subsets, find_distinct
 from custom_inference.families.rows.matrix import BinaryRows
 from ppl_models import NOCA, CapacityError, Data, MethodError
@@ -255,8 +253,7 @@ def test_exact_sums_are_a_default_where_rows_have_few_ones():
     few, many = Data(x=x), Data(x=torch.cat([x, dense]))
     assert is_feasible(model, few) and not is_feasible(model, many) and not is_feasible(model)
     assert isinstance(solve_local(model, params, few).posterior, NoisyOrPosterior)
-    assert rows_within_reach(model, many).tolist() == [True] * 40 + [False] * 3
-    assert rows_within_reach(NOCA(num_components=3, num_features=40), many).all()
+    assert find_reach(model, BinaryRows.of(many)).within.tolist() == [True] * 40 + [False] * 3
     assert torch.allclose(log_likelihood(model, params, few), Subsets.of(params, BinaryRows(x)).log_evidence())
     message = r"3 of 43 rows are out of reach: they have up to 40 ones, and beside 30 sources the subsets of up to \d+"
     with pytest.raises(CapacityError, match=message + r".*Lower bounds available: bound='truncated'"):

@@ -11,8 +11,13 @@ import torch
 
 import custom_inference as ci
 from custom_inference.core.method import refusal
-from custom_inference.families.responses.choice import SHARES, choose, hold_out, score_weights
-from custom_inference.families.responses.constrained import PredictionConstrained
+from custom_inference.families.responses.constrained import (
+    SHARES,
+    PredictionConstrained,
+    choose,
+    hold_out,
+    score_weights,
+)
 from custom_inference.methods import default_method
 from ppl_models import MethodError, PriorError, SupervisedLDA
 

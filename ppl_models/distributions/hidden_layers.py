@@ -1,4 +1,4 @@
-"""The hidden layers of a sigmoid belief network as one event."""
+"""Hidden layers as one event: the one of a harmonium, and all of a sigmoid belief network."""
 
 from __future__ import annotations
 
@@ -12,6 +12,61 @@ from torch.distributions import constraints
 from torch.nn.functional import softplus
 
 from ppl_models.distributions.basic import Law, Shape, all_codes
+from ppl_models.distributions.energy import Energy
+
+
+class Harmonium(Law):
+    """The hidden layer h of a harmonium as ONE event; the visible one is summed out: p(h) = w(h) / Z.
+
+    energy: its parameters; with rows of their own (``times``) the batch shape is (N,). log_z: log Z, where it is known.
+    Enumerable where h is binary. Draws are exact where log Z is; elsewhere those of a Gibbs sampler.
+    """
+
+    def __init__(self, energy: Energy, *, log_z: Tensor | None = None):
+        self.energy, self._log_z = energy, log_z
+        super().__init__(energy.hidden_bias.shape[:-1], energy.weight.shape[-2:-1], validate_args=False)
+
+    @property
+    def support(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return constraints.independent(constraints.boolean if self.energy.is_binary else constraints.real, 1)
+
+    @property
+    def has_enumerate_support(self) -> bool:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.energy.is_binary
+
+    @property
+    def log_z(self) -> Tensor:
+        if self._log_z is None:
+            self._log_z = self.energy.log_partition()
+        return self._log_z
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        flat = value.ndim == 1
+        log_z = self.log_z if self.energy.times is not None else self.log_z.unsqueeze(-1)
+        found = self.energy.log_weight_of_hidden(value.unsqueeze(0) if flat else value) - log_z
+        found = found.squeeze(-1) if flat else found
+        return found.expand(np.broadcast_shapes(found.shape, self.batch_shape))
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        codes = self.energy.codes.view(-1, *[1] * len(self.batch_shape), self.event_shape[0])
+        return codes.expand(-1, *self.batch_shape, -1) if expand else codes
+
+    @property
+    def mean(self) -> Tensor:
+        if self.energy.closed_form:
+            found = self.energy.gaussian()[1]
+        else:
+            found = self.energy.hidden_expectation()
+        return found.expand(*self.batch_shape, -1)
+
+    def sample(self, sample_shape: Shape = ()) -> Tensor:
+        with torch.no_grad():
+            shape = self._extended_shape(sample_shape)
+            if self.energy.times is None:
+                return self.energy.sampled_hidden(shape[:-1].numel()).reshape(shape)
+            many = torch.Size(sample_shape).numel()
+            drawn = [self.energy.sampled_hidden(len(self.energy.times)) for _ in range(many)]
+            return torch.stack(drawn).reshape(shape)
 
 
 class SigmoidBelief(Law):

@@ -1,14 +1,18 @@
-"""Models of counts whose rows have known exposures: the door for both."""
+"""Models of rows with something beside them, and the doors for both: counts with known exposures, and rows with inputs
+on a scale of their own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+from torch import Tensor
 
 from ppl_models.core.errors import DataError
 from ppl_models.core.row_models import ComponentModel, RowsBeside
+from ppl_models.core.scales import OnOwnScale
 from ppl_models.data import sparse
-from ppl_models.data.covariates import finite_beside, given_or_own
+from ppl_models.data.covariates import covariates_of, finite_beside, given_or_own
 from ppl_models.data.held import MatrixLike, Source, is_string
 from ppl_models.data.matrix import Data
 
@@ -40,3 +44,30 @@ class ExposedCounts(RowsBeside, ComponentModel):
         if "offset" in like.others and given_or_own(settings.get("offset"), data, "offset") is None:
             raise DataError("no offsets, which the rows of the fit had", site="offset", expected="offset=...")
         return super().prepare_new(data, like, **settings)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RowsWithInputs(RowsBeside, OnOwnScale, ComponentModel):
+    """Rows x (N, D) with inputs ``covariates`` (N, P), finite numbers."""
+
+    num_covariates: int
+
+    beside_site: ClassVar[str] = "covariates"
+    scaled_site: ClassVar[str] = "covariates"
+    scaled_size: ClassVar[str] = "num_covariates"
+
+    def read_beside(self, given: MatrixLike, data: Data, names: list[Any] | None) -> Data:
+        """Read the inputs (N, P). Raises DataError for anything else, single inputs that are missing too."""
+        del names
+        return replace(data, others={"covariates": covariates_of(given, data, self.num_covariates)})
+
+    def without_beside(self, data: Data) -> dict[str, Tensor]:
+        """Return inputs at the centre, where the scores have their common mean."""
+        return {"covariates": self.scale_of_columns(data.x)[0].expand(len(data), self.num_covariates)}
+
+    @classmethod
+    def for_data(cls, data: Data, num_components: int, **settings: Any) -> Self:
+        """Return the model with as many features and covariates as the data have, at least one covariate."""
+        inputs = data.others.get("covariates")
+        settings.setdefault("num_covariates", 1 if inputs is None else inputs.shape[1])
+        return super().for_data(data, num_components, **settings)
