@@ -11,6 +11,7 @@ from torch import Tensor
 from ppl_models import Data, Model
 from ppl_models.data.adapt import adapt
 from ppl_models.data.answers import ANSWERS, labels_in_common
+from ppl_models.data.held import Source
 from ppl_models.data.lazy import is_pandas, is_xarray
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.data.lazy import xarray as xr
@@ -59,6 +60,12 @@ class Labelled:
     def local_names(self) -> list[str]:
         """The names of the entries of a row's main latent: the components, after entries that the model adds."""
         return [*self.model.before_components, *self.component_names]
+
+    def label_entries(self, x: Source | None, mean: Tensor, data: Data) -> Any:
+        """Label expected entries (N, D) of the rows as :meth:`label_rows` does, in the columns of the fit."""
+        names = list(self.column_names)
+        plain = mean.ndim != 2 or mean.shape[1] != len(names)
+        return mean if plain else self.label_rows(x, mean, data, names, self.model.feature_axis)
 
     def label_rows(self, x: Any, mean: Tensor, data: Data, names: list[Any] | None = None, axis: str = "") -> Any:
         """Label values of the rows by the labels of x, if it is a container that has some. names: of the values of a

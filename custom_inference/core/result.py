@@ -33,6 +33,7 @@ from custom_inference.core.registry import engines_of
 from custom_inference.core.stages import Stages
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import unknown_name
+from ppl_models.data.held import MatrixLike, Source
 from ppl_models.data.several import same_data
 
 #: Draws of the locals that a reconstruction by the mean averages over.
@@ -195,10 +196,9 @@ class Result(Labelled):
     @property
     def reader(self) -> Reader:
         """What was learned about how the data are read: names, labels, order, levels, units."""
-        like = next(iter(self.globals.values()))
-        return Reader(self.model, self.data, like.dtype, like.device)
+        return Reader(self.model, self.data, (like := next(iter(self.globals.values()))).dtype, like.device)
 
-    def read(self, x: Any = None, mask: Any = None, **others: Any) -> Data:
+    def read(self, x: Source | None = None, mask: MatrixLike | None = None, **others: Any) -> Data:
         """Read further data as those of the fit were; without x, return the data that it was fitted to.
 
         Labels are those of the fit, in its order. others: further observed and given sites, by name. Raises DataError
@@ -235,11 +235,9 @@ class Result(Labelled):
 
         For the data that the model was fitted to (given again, or x left out) these are the fit's own: the values in
         ``params`` where locals were estimated as points or drawn, else the mean of ``posterior``, averaged over draws
-        of the globals if there are any. The command line's ``membership.csv`` holds the same. For other data they are
-        inferred by the fit's own family of posteriors, at its globals or their posterior, until convergence: some of
-        the training rows get the values of the fit, up to the tolerance of both (or another fixed point, if a row has
-        several). Draws of a sampler or a guide belong to the data of the fit alone: other data are then inferred at the
-        mean of the globals, as :meth:`local_posterior` does.
+        of the globals if there are any. Other data are inferred by the fit's own family of posteriors, at its globals
+        or their posterior (of draws of a sampler or a guide, at their mean), until convergence: some of the training
+        rows get the values of the fit, up to the tolerance of both (or another fixed point, if a row has several).
 
         bound: infer the locals anew under this family, as :meth:`local_posterior`.
         """
@@ -341,9 +339,7 @@ class Result(Labelled):
         posterior = self.posterior_of(data)
         # Averaging over draws covers every family of posteriors with one rule.
         draws = posterior.mode[None] if how == "mode" else posterior.sample(_AVERAGED, seed=self.seed)
-        mean = predictive.mean_over(self.model, self.globals, draws, data)
-        plain = mean.ndim != 2 or mean.shape[1] != len(self.column_names)
-        return mean if plain else self.label_rows(x, mean, data, list(self.column_names), self.model.feature_axis)
+        return self.label_entries(x, predictive.mean_over(self.model, self.globals, draws, data), data)
 
     def to(self, device: torch.device | str) -> Self:
         """Move the fit to another device, for what is computed from it; return itself if it is there already.

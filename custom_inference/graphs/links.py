@@ -12,7 +12,8 @@ from torch import Tensor
 
 from custom_inference.core.posteriors import LabellingPosterior
 from custom_inference.graphs.blocks import edges_follow_blocks, graph_of
-from ppl_models import CapacityError, DataError, GraphData
+from ppl_models import CapacityError, DataError, GraphData, MethodError
+from ppl_models.core.errors import a_value_of
 from ppl_models.data.held import is_text
 from ppl_models.data.labels import places_of
 from ppl_models.datasets.graphs import dyads_at
@@ -199,6 +200,8 @@ def link_prediction(fit: Fit, held: HeldDyads) -> pd.DataFrame:
     """
     from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
+    if not hasattr(held, "value"):
+        raise MethodError(f"held = {a_value_of(type(held))}; expected the second that hold_out_dyads(graph) gives")
     truth = (held.value > 0).cpu().numpy()
     if truth.all() or not truth.any():
         found = f"{int(truth.sum())} of {len(truth)} held dyads have an edge"

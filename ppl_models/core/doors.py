@@ -20,6 +20,7 @@ from ppl_models.data.documents.counts import as_documents
 from ppl_models.data.factors import Factors
 from ppl_models.data.graphs.door import read_graph_data
 from ppl_models.data.held import Source
+from ppl_models.data.lazy import is_xarray
 from ppl_models.data.matrix import Data, as_array, as_matrix
 from ppl_models.data.ratings.door import ratings
 from ppl_models.data.relations.door import relations
@@ -93,6 +94,10 @@ def with_containers(read: Callable[..., Data]) -> Callable[..., Data]:
     def reading(self: Any, data: Source, *like: Data, **beside: Any) -> Data:
         data, given = adapt(data), {name: adapt(value) for name, value in beside.items()}
         known = read_before(like[0] if like else data)
+        dims = list(map(str, data.dims)) if is_xarray(data, "DataArray") else None
+        before = [] if known is None or dims is None else known.recipe.get("dims", {}).get("x", [])
+        if dims is not None and dims != before and set(dims) == set(before):
+            data, dims = cast(Any, data).transpose(*before), list(before)
         factors = Factors({} if known is None else dict(known.recipe.get("levels", {})))
         if self.data_kind == "binary" and has_words(data):
             data = factors.number_two_valued(self.observed_site, data)
@@ -108,7 +113,9 @@ def with_containers(read: Callable[..., Data]) -> Callable[..., Data]:
         for site, names in factors.named.items():
             axis = self.dims.get(site, ("",))[-1]
             found = found.with_labels(axis, names) if self.sizes.get(axis) == len(names) else found
-        return replace(found, recipe={**found.recipe, "levels": factors.columns}) if factors.columns else found
+        learned = {"levels": factors.columns, "dims": {} if dims is None else {"x": dims}}
+        learned = {what: one for what, one in learned.items() if one}
+        return replace(found, recipe={**found.recipe, **learned}) if learned else found
 
     return reading
 

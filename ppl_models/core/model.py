@@ -312,16 +312,17 @@ class Model(WithPriors, abc.ABC):
         return checked
 
 
-def size_model(model: Any, data: Source, others: Mapping[str, Any], init: Any = None) -> tuple[Model, Any]:
+def size_model(model: Any, data: Source, others: Mapping[str, Any], init: object = None) -> tuple[Model, Any]:
     """Return the model, of the sizes of the data where it has none yet, and the data, as :func:`with_sizes` does.
 
     init: a fit that is the start, in whose columns, words and answers the data are sized; anything else is ignored.
 
     Raises ModelError for anything but a model.
     """
-    if type(model) is UnsizedModel and hasattr(init, "reader") and isinstance(init.model, model.kind):
-        known = {site: one for site, one in others.items() if site in init.model.other_sites}
-        return require_model(with_sizes(model, init.read(data, **known), others)[0]), data
+    start: Any = init if type(model) is UnsizedModel and hasattr(init, "reader") else None
+    if start is not None and isinstance(start.model, model.kind):
+        known = {site: one for site, one in others.items() if site in start.model.other_sites}
+        return require_model(with_sizes(model, start.read(data, **known), others)[0]), data
     model, data = with_sizes(model, data, others)
     return require_model(model), data
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from numbers import Number
 from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict, TypeGuard
 
 import numpy as np
@@ -140,7 +139,9 @@ def to_list(values: Any) -> list[Any]:
 
 def index_labels(index: Iterable[Any]) -> list[Any]:
     """Labels as Python's own values; dates, intervals and the like as text, as files keep them."""
-    return [one if isinstance(one, Number | str | bytes | tuple | None) else str(one) for one in plain(index)]
+    values = plain(index)
+    known = (is_number(one) or is_text(one) or one is None or type(one) is tuple for one in values)
+    return [one if is_known else str(one) for one, is_known in zip(values, known, strict=True)]
 
 
 def labels_of(index: Iterable[Any]) -> list[Any] | None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from ppl_models.core.errors import DataError, ModelError, require_whole, unknown_name
+from ppl_models.core.errors import DataError, ModelError, require_whole, unknown_name, warn_of_data
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.turns import canonical_turn
 from ppl_models.data.held import Source
@@ -144,5 +144,16 @@ class RatedItems(RatingModel):
             found = f"{data.num_users} users where the model has num_users = {self.num_users}"
             raise DataError(found, axis="user", expected=f"{self.num_users}; ratings(..., num_users=)")
         warn_of_unrated(data)
+        time = data.others.get("time")
+        for name in ("time_edges", "user_time_edges"):
+            edges = getattr(self, name, None)
+            if (
+                edges
+                and time is not None
+                and len(torch.bucketize(time, torch.tensor(edges, dtype=time.dtype)).unique()) == 1
+            ):
+                span = f"{float(time.min()):.10g} to {float(time.max()):.10g}"
+                told = "dates are days since 1970, also those of the edges"
+                warn_of_data(f"all times, {span}, are in one bin of {name} = {edges}; {told}")
         if not data.is_sparse:
             warn_of_zeros(data.entries)

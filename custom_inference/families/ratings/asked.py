@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ppl_models import Data, DataError, MethodError, Ratings
+from ppl_models.data.covariates import in_rows_of
 from ppl_models.data.held import Column, Source, holds_several, is_listed
 from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import is_pandas
@@ -104,8 +105,11 @@ def columns_of_pairs(pairs: Source) -> tuple[Column, Column]:
     raise DataError(f"a {type(given).__name__} that holds no pairs", axis="rating", expected=told)
 
 
-def times_beside(pairs: Source | None) -> Column | None:
-    """Find the times of pairs that are ratings, or a frame with a column of them."""
+def times_beside(pairs: Source | None, time: Column | None) -> Column | None:
+    """Find the times of pairs: those that are given, in the order of the pairs, or else of pairs that are ratings, or a
+    frame with a column of them."""
+    if time is not None:
+        return time if pairs is None else in_rows_of(pairs, time)
     given: Any = pairs
     named = find_columns(given)["time"] if is_pandas(given, "DataFrame") else None
     return getattr(given, "time", None) if named is None else given[named]

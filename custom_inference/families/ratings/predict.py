@@ -89,8 +89,8 @@ def predict_ratings(
     user, item = (
         place.to(_like(fit).device) for place in resolve_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
     )
-    if time is None and model.timed:
-        time = times_beside(pairs)
+    if time is not None or model.timed:
+        time = times_beside(pairs, time)
     when = None
     if time is not None:
         places = item if new_items is None else torch.full_like(item, model.num_items)

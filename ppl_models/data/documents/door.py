@@ -81,7 +81,6 @@ def documents(
 
     Raises DataError or FileFormatError for what cannot be read as documents, saying where.
     """
-    source = adapt(source)
     known, words = _read_vocabulary(vocabulary), None if stop_words is None else _stop_words(stop_words)
     table = {"columns": columns, "id": id, "drop": drop, "text": text, "header": header}
     arrays = {"file_format": file_format, "matrix": matrix, "labels": labels if is_string(labels) else None}
@@ -90,7 +89,7 @@ def documents(
     held = _of_held(source, table, arrays) if file is None else _read(file, size, table, dtype=dtype, **arrays)
     with naming(file):
         cut: Any = {"are_tokens": size is not None, "vectorizer": vectorizer, "stop_words": words}
-        cut["cut"] = getattr(vocabulary, "recipe", {}).get("texts")
+        cut |= {"cut": getattr(vocabulary, "recipe", {}).get("texts")}
         data = count_documents(held, known, vocabulary_size, **cut, mask=mask, dtype=dtype, device=device)
         return _prune(data if is_string(labels) else _with_labels(data, labels), min_count, max_share, words)
 
@@ -123,6 +122,7 @@ def _stop_words(given: str | Iterable[str]) -> set[str]:
 
 def _of_held(source: Source, table: dict[str, Any], arrays: dict[str, str | None]) -> Any:
     """Return the documents of what is no file, of a frame by what is said of its columns."""
+    source = adapt(source)
     require_file(None, table["header"])
     first = next((name for name, value in arrays.items() if value is not None), None)
     if first is not None:

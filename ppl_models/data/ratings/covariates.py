@@ -10,7 +10,7 @@ import scipy.sparse
 
 from ppl_models.core.errors import DataError
 from ppl_models.data.containers import as_numbers, axis_labels, unpack
-from ppl_models.data.held import MatrixLike
+from ppl_models.data.held import MatrixLike, labels_of
 from ppl_models.data.labels import places_of
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.lazy import pandas as pd
@@ -18,7 +18,7 @@ from ppl_models.data.lazy import pandas as pd
 
 def covariate_blocks(
     source: Mapping[str, MatrixLike] | pd.DataFrame, labels: Sequence[Any] | None = None
-) -> dict[str, np.ndarray]:
+) -> dict[str, Any]:
     """A block (N, P) of every column of a frame, or of every part of a mapping.
 
     labels: of the users or items (``data.users``): the rows of a frame that has these in its index, in their order. By
@@ -41,7 +41,7 @@ def covariate_blocks(
     parts = {str(name): source[name] for name in source}
     blocks = {name: _block(value, name) for name, value in parts.items()}
     beside_each_other(blocks, "covariates")
-    rows = axis_labels(source)[0] if is_pandas(source, "DataFrame") else None
+    rows = labels_of(source.index) if is_pandas(source, "DataFrame") else None
     return blocks if rows is None else {name: pd.DataFrame(block, rows) for name, block in blocks.items()}
 
 

@@ -183,7 +183,8 @@ def _ratings_of_columns(
     """The ratings of columns."""
     if value is None:
         raise DataError("users and items without ratings", axis="rating", expected=_EXPECTED)
-    item, value, time = (one if one is None else in_rows_of(user, one) for one in (item, value, time))
+    aligned: list[Any] = [one if one is None else in_rows_of(user, one) for one in (item, value, time)]
+    item, value, time = aligned
     values = to_column(value)
     if values.dtype.kind in "OUST" and values.ndim == 1 and (told := first_text(values)):
         raise DataError(f"ratings that are texts{told}", axis="rating", expected="numbers")

@@ -109,8 +109,9 @@ def _read(
 def read_ratings(
     model: UsersAndItems, parts: tuple[Any, ...], like: Data | None = None, time: Times | None = None
 ) -> Ratings:
-    """Ratings from what the door takes: as many users and items as the model has are known by their labels; where fewer
-    or more occur, they are numbers from 0. like: data whose items these are. time: of the ratings, if not among them."""
+    """Ratings from what the door takes: as many users and items as the model has are known by labels; where fewer
+    or more occur, they are numbers from 0. like: data whose items these are. time: of the ratings, where not among
+    them."""
     read = partial(ratings, *parts, time=time)
     if like is not None:
         names = like.coords.get("feature")
