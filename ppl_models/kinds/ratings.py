@@ -147,11 +147,9 @@ class RatedItems(RatingModel):
         time = data.others.get("time")
         for name in ("time_edges", "user_time_edges"):
             edges = getattr(self, name, None)
-            if (
-                edges
-                and time is not None
-                and len(torch.bucketize(time, torch.tensor(edges, dtype=time.dtype)).unique()) == 1
-            ):
+            if not edges or time is None:
+                continue
+            if len(torch.bucketize(time, torch.tensor(edges, dtype=time.dtype)).unique()) == 1:
                 span = f"{float(time.min()):.10g} to {float(time.max()):.10g}"
                 told = "dates are days since 1970, also those of the edges"
                 warn_of_data(f"all times, {span}, are in one bin of {name} = {edges}; {told}")

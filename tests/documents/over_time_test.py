@@ -77,9 +77,10 @@ def test_documents_are_found_in_the_words_of_another_time(measure):
 
 def test_held_out_scores_are_by_the_topics_of_the_slice():
     fit, _ = fitted()
-    time = fit.data.others["time"]
+    names = fit.data.coords["time"]
+    wrong = [names[11 - int(slice_)] for slice_ in fit.data.others["time"]]
     right = ci.perplexity(fit, fit.data)
-    assert right < 3.5 < ci.perplexity(fit, fit.data.x, time=11 - time)
+    assert right < 3.5 < ci.perplexity(fit, fit.data.x, time=wrong)
     assert ci.perplexity(fit, fit.data, how="importance", samples=200) < 5
 
 

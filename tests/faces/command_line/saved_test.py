@@ -109,7 +109,7 @@ def test_expected_entries_and_missing_ones_filled(noca, new):
     assert list(shown.columns) == NAMES
     np.testing.assert_allclose(shown, expected, rtol=1e-5)
     filled, own = table("predict", folder, file, "--fill"), new[NAMES]
-    assert filled.loc["x", "cat"] == pytest.approx(float(expected[1, 2]), rel=1e-5)
+    assert filled.loc["x", "cat"] == pytest.approx(float(expected.iloc[1, 2]), rel=1e-5)
     np.testing.assert_array_equal(filled.where(own.notna()), own)
 
 
