@@ -16,6 +16,7 @@ from ppl_models.data.answers import ANSWERS
 from ppl_models.data.columns import in_columns_of
 from ppl_models.data.factors import Factors
 from ppl_models.data.held import MatrixLike, Source
+from ppl_models.data.lazy import is_xarray
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Reader:
         Raises DataError for labels that the data of the fit do not have, and for missing ones.
         """
         x, mask, names = adapt(x), adapt(mask), self.like.coords.get("feature")
+        dims = self.like.recipe.get("dims", {}).get("x", ())
+        if is_xarray(x, "DataArray") and set(map(str, x.dims)) == set(dims):
+            x = x.transpose(*dims)
         if type(self.like) is Data and (names is None or self.model.data_kind != "documents"):
             x, mask = in_columns_of(x, mask, names)
         found = self.model.prepare_new(x, self.like, mask=mask, dtype=self.dtype, device=self.device, **beside)

@@ -95,9 +95,6 @@ def with_containers(read: Callable[..., Data]) -> Callable[..., Data]:
         data, given = adapt(data), {name: adapt(value) for name, value in beside.items()}
         known = read_before(like[0] if like else data)
         dims = list(map(str, data.dims)) if is_xarray(data, "DataArray") else None
-        before = [] if known is None or dims is None else known.recipe.get("dims", {}).get("x", [])
-        if dims is not None and dims != before and set(dims) == set(before):
-            data, dims = cast(Any, data).transpose(*before), list(before)
         factors = Factors({} if known is None else dict(known.recipe.get("levels", {})))
         if self.data_kind == "binary" and has_words(data):
             data = factors.number_two_valued(self.observed_site, data)

@@ -93,6 +93,15 @@ def test_nodes_of_a_table_go_by_their_names(name):
     assert first.nodes == again.nodes == nodes and torch.equal(first.x.to_dense(), again.x.to_dense())
 
 
+def test_arrays_with_names_of_dimensions_are_turned_as_those_of_the_fit():
+    model, table, _, _ = read_example(MODELS["mixture_of_bernoullis"])
+    square = table.iloc[: table.shape[1]]
+    for coords in ({}, {"shop": list(square.index), "kind": list(square)}):
+        given = xr.DataArray(square.to_numpy(), dims=("shop", "kind"), coords=coords)
+        read = model.prepare(given)
+        same(read, Reader(model, read).read(given.transpose("kind", "shop")))
+
+
 def test_what_no_library_is_known_of_stays_as_it_is():
     class Own:
         pass
