@@ -105,10 +105,10 @@ class Factors:
             more = f" and so in {len(found) - 1} more columns of two words" if len(found) > 1 else ""
             warn_of_data(f"column {name!r} is read as 0 = {levels[0]!r} and 1 = {levels[1]!r}{more}")
         self.columns[site] = [[_key(name), found.get(_key(name))] for name in table.columns]
-        numbers = {name: _places(str(name), table[name], found[_key(name)], missing=True) for name in words}
-        return (
-            table.assign(**{name: pd.Series(one, table.index) for name, one in numbers.items()}) if numbers else table
-        )
+        numbers = table.copy(deep=False)
+        for name in words:
+            numbers[name] = _places(str(name), table[name], found[_key(name)], missing=True)
+        return numbers
 
 
 def _key(name: Hashable) -> Any:

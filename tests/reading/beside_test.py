@@ -172,6 +172,9 @@ def test_columns_of_two_words_are_binary():
     np.testing.assert_allclose(fit.log_likelihood(only), fit.log_likelihood(coded[coded.smokes == 1]))
     with pytest.raises(DataError, match="'perhaps'"):
         fit.transform(table.replace("no", "perhaps"))
+    with pytest.warns(DataWarning, match="column 0 is read as"):  # columns that are called by numbers, too
+        numbered = Factors().number_two_valued("x", table.set_axis([0, 1], axis=1))
+    assert numbered[0].tolist()[:3] == [1, 0, 0] and table["smokes"].iloc[0] == "yes"
     with pytest.warns(DataWarning, match="'smokes'"):
         estimator = MixtureOfBernoullisEstimator(1, method="em").fit(table)
     assert estimator.score(only) == pytest.approx(float(fit.log_likelihood(only).mean()), abs=1e-6)
