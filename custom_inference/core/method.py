@@ -15,6 +15,7 @@ from torch import Tensor
 
 from custom_inference.core.fit import Fit, check_init
 from custom_inference.core.local_inference import Local
+from custom_inference.core.orders import settle_order
 from custom_inference.core.programs.checked import check_program
 from custom_inference.core.reader import Reader
 from custom_inference.core.registry import family_of
@@ -202,7 +203,7 @@ class Method(abc.ABC):
                 counted: Any = {} if weights is None else {"weights": call.weights}
                 model = model.on_scale_of(checked, like=init.model if isinstance(init, Fit) else None, **counted)
                 held = HeldLibraries.hold() if family_of(model).divides_work(self.engine_name(model)) else False
-                fit = self._fit(model, checked, call)
+                fit = self._fit_in_order(model, checked, call)
         except ValueError as error:
             own = own_cause(error)
             if own is None:
@@ -217,6 +218,13 @@ class Method(abc.ABC):
                 HeldLibraries.release()
         _add_stage(fit, time.perf_counter() - begin)
         return fit
+
+    def _fit_in_order(self, model: Model, data: Data, call: Call) -> Fit:
+        """Fit, and once more from the components in another order where priors tell them apart, and it is better."""
+        fit = self._fit(model, data, call)
+        if self.takes_no_init or fit.interrupted:
+            return fit
+        return settle_order(model, data, fit, lambda values: self._fit(model, data, replace(call, init=values)))
 
     def _say_singular(self, model: Model, dtype: torch.dtype, error: Exception) -> MethodError:
         found = f"{self.name} of {type(model).__name__} met a matrix that is singular, or not positive definite"

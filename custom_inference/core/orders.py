@@ -1,0 +1,175 @@
+"""Orders of components where priors, known values or labels tell them apart.
+
+A likelihood does not see in which order components stand. Where what is stated of them differs, every order is another
+optimum, and no climb leads from one to another: between them components would have to change what they are. So the best
+order is sought at once, where a fit has come to its end: by an assignment of components to places (Kuhn 1955) where the
+densities of the priors are sums over places, by exchanges of two where they are not; by exchanges at which the rows are
+evaluated anew where known values, or the prior of the latents, tell places apart. The fit then goes on from there, and
+the better of both is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import combinations
+from typing import Any
+
+import torch
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from custom_inference.compiled.derive import structure_if_known
+from custom_inference.compiled.moves import Exchangeable, find_exchangeable
+from custom_inference.core.align import AXES
+from custom_inference.core.exchangeable import exchangeable
+from custom_inference.core.fit import Fit
+from custom_inference.core.latent_values import is_own_of_rows
+from ppl_models import Data, Model
+from ppl_models.core.priors import is_flat
+
+Values = dict[str, Tensor]
+Order = tuple[int, ...]
+#: Orders that are tried in turn, each from the fit that the one before it led to.
+_TURNS = 3
+#: Exchangeable of which all exchanges are evaluated on the rows, and rows that they are evaluated on, at most.
+_EXCHANGED, _ROWS = 12, 500
+#: What an order must gain, in nats.
+_GAIN = 1e-3
+
+
+def places_of(model: Model) -> list[Exchangeable]:
+    """Return what may be permuted in the globals that are unknown, of a listed model its components, where something
+    tells its places apart."""
+    if is_own_of_rows(model):
+        known = structure_if_known(model)
+        return [] if known is None else list(find_exchangeable(known))
+    if not model.has_components or model.component_site not in model.unknown_sites:
+        return []
+    sets, size = exchangeable(model), model.sizes["component"]
+    if size < 2 or any(len(one) == size for one in sets):
+        return []
+    axes = {site: tuple(n for n, axis in enumerate(model.dims[site]) if axis in AXES) for site in model.unknown_sites}
+    return [Exchangeable(size, {site: own for site, own in axes.items() if own}, (), ())]
+
+
+def settle_order(model: Model, data: Data, fit: Fit, go_on: Callable[[Values], Fit]) -> Fit:
+    """Return a fit whose components stand where priors, known values and labels have them.
+
+    go_on: fits from given values of the globals. Another order counts where its fit ends at a higher objective.
+    """
+    for _ in range(_TURNS):
+        before = {site: fit.params[site] for site in model.global_sites if site in fit.params}
+        if len(before) < len(model.global_sites) or not all(bool(v.isfinite().all()) for v in before.values()):
+            return fit
+        after = before
+        for places in places_of(model):
+            order = find_order(model, places, after)
+            after = places.permute(after, torch.tensor(order))
+            if _is_told_by_rows(model, places):
+                after = _exchange_by_rows(model, data, fit, places, after)
+        if all(torch.equal(before[site], after[site]) for site in before):
+            return fit
+        again = go_on(after)
+        if not len(again.elbo) or not float(again.elbo[-1]) > float(fit.elbo[-1]) + _GAIN:
+            return fit
+        fit = again
+    return fit
+
+
+def find_order(model: Model, places: Exchangeable, values: Values) -> Order:
+    """Return the order of places at which the priors of the globals are the most probable."""
+    values = {site: value.detach().double() for site, value in values.items()}
+
+    def density(order: Order) -> float:
+        return _log_prior(model, places.permute(values, torch.tensor(order)))
+
+    present = tuple(range(places.size))
+    gains, whole = _gains_of_places(model, places, values)
+    assigned = tuple(linear_sum_assignment(gains.numpy(), maximize=True)[1].tolist())
+    best = max((present, assigned), key=density)
+    best = best if whole else exchange(best, density)
+    return best if density(best) > density(present) + _GAIN else present
+
+
+def exchange(order: Order, value: Callable[[Order], float]) -> Order:
+    """Return the order after exchanges of two places, while one of them raises the value."""
+    highest, improved = value(order), True
+    while improved:
+        improved = False
+        for a, b in combinations(range(len(order)), 2):
+            swapped = list(order)
+            swapped[a], swapped[b] = order[b], order[a]
+            reached = value(tuple(swapped))
+            if reached > highest + 1e-9 * abs(highest):
+                order, highest, improved = tuple(swapped), reached, True
+    return order
+
+
+def _log_prior(model: Model, values: Values) -> float:
+    """Return the log density of the priors; minus infinity outside their supports."""
+    try:
+        return float(model.log_prior(values).nan_to_num(nan=-torch.inf))
+    except ValueError:
+        return -torch.inf
+
+
+def _gains_of_places(model: Model, places: Exchangeable, values: Values) -> tuple[Tensor, bool]:
+    """Return a (K, K) of the log density in each place of what stands in each, and whether this is all of it.
+
+    Values are moved on by one place after another: each move shows every place with another's values.
+    """
+    size, whole = places.size, True
+    gains, present = torch.zeros(size, size, dtype=torch.float64), torch.arange(size)
+    for shift in range(size):
+        order = present.roll(-shift)
+        moved = places.permute(values, order)
+        for site, axes in places.sites.items():
+            if is_flat(model.priors[site]):
+                continue
+            own = _density_of_places(model, site, moved, axes)
+            whole = whole and own is not None
+            if own is not None:
+                gains[present, order] += own
+    return gains.nan_to_num(nan=-1e12, neginf=-1e12, posinf=1e12), whole
+
+
+def _density_of_places(model: Model, site: str, values: Values, axes: tuple[int, ...]) -> Tensor | None:
+    """Return what the log density of a site has of each place, (K,); None where it is no sum over them."""
+    value = values[site]
+    prior: Any = model.prior(site, like=value, values=values)
+    while getattr(prior, "reinterpreted_batch_ndims", 0):
+        prior = prior.base_dist
+    outer = value.ndim - len(prior.event_shape)
+    if len(axes) == 1 and axes[0] < outer:
+        each = prior.log_prob(value).expand(value.shape[:outer])
+    elif len(axes) == 1 and type(prior).__name__ == "Dirichlet":
+        each = (prior.concentration - 1) * value.clamp(min=torch.finfo(value.dtype).tiny).log()
+    else:
+        return None
+    return each.movedim(axes[0], 0).reshape(len(each.movedim(axes[0], 0)), -1).sum(1)
+
+
+def _is_told_by_rows(model: Model, places: Exchangeable) -> bool:
+    """Whether known values, or a prior of the latents, may tell places apart, which the rows alone can weigh."""
+    if places.size > _EXCHANGED:
+        return False
+    dims = (model.dims.get(site, ()) for site in (*model.known, *({model.local_site} & set(model.priors))))
+    return any(axis in AXES for axes in dims for axis in axes)
+
+
+def _exchange_by_rows(model: Model, data: Data, fit: Fit, places: Exchangeable, values: Values) -> Values:
+    """Return the values with places exchanged while that raises the bound on some rows and the log prior."""
+    solver = fit.solver
+    if solver is None:
+        return values
+    some = data
+    if model.rows_are_independent and len(data) > _ROWS:
+        some = data.rows(torch.randperm(len(data), generator=torch.Generator().manual_seed(0))[:_ROWS])
+    scale = len(data) / len(some)
+
+    def value(order: Order) -> float:
+        moved = places.permute(values, torch.tensor(order))
+        bound = solver.solve(fit.model, {**fit.params, **moved}, some).bound
+        return float(bound.double().sum()) * scale + _log_prior(model, moved)
+
+    return places.permute(values, torch.tensor(exchange(tuple(range(places.size)), value)))
