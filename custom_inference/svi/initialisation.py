@@ -8,8 +8,8 @@ are.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from itertools import combinations, permutations
+from collections.abc import Mapping
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.core.dyads import estimate_log_joint
+from custom_inference.core.orders import exchange
 from custom_inference.core.registry import engine_for, engines_of, propose_partition
 from custom_inference.core.states import values_of
 from custom_inference.em.any_prior import with_any_prior
@@ -141,18 +142,4 @@ def match_partition(model: GraphModel, data: Data, params: Mapping[str, Tensor],
     names = tuple(range(model.num_blocks))
     if model.num_blocks <= _ALL_PERMUTATIONS:
         return rename(max(permutations(names), key=value))
-    return rename(_by_swaps(names, value))
-
-
-def _by_swaps(order: tuple[int, ...], value: Callable[[tuple[int, ...]], float]) -> tuple[int, ...]:
-    """Swaps of two names while one helps."""
-    highest, improved = value(order), True
-    while improved:
-        improved = False
-        for a, b in combinations(range(len(order)), 2):
-            swapped = list(order)
-            swapped[a], swapped[b] = order[b], order[a]
-            found = value(tuple(swapped))
-            if found > highest + 1e-9 * abs(highest):
-                order, highest, improved = tuple(swapped), found, True
-    return order
+    return rename(exchange(names, value))
