@@ -26,6 +26,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import LocalSolver, bounds_of, scalable_bound
 from custom_inference.core.registry import engine_for
+from custom_inference.core.stages import Stages
 from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
 
@@ -39,6 +40,8 @@ _EXCHANGED, _ROWS = 12, 200
 _PASSES, _SETTLED = 20, 1e-3
 #: What an order must gain, in nats.
 _GAIN = 1e-3
+#: Stands for infinity in assignments.
+_NEVER = 1e12
 #: Objectives at the end of a fit that rise throughout where they are no draws, nor estimated by some.
 _NOISY = 10
 
@@ -58,7 +61,7 @@ def places_of(model: Model) -> list[Exchangeable]:
     return [Exchangeable(size, {site: own for site, own in axes.items() if own}, (), ())]
 
 
-def settle_order(model: Model, data: Data, fit: Fit, go_on: Callable[[Values], Fit]) -> Fit:
+def settle_order(model: Model, fit: Fit, go_on: Callable[[Values], Fit]) -> Fit:
     """Return a fit whose components stand where priors, known values and labels have them.
 
     go_on: fits from given values of the globals. Another order counts where its fit ends at a higher objective.
@@ -72,12 +75,14 @@ def settle_order(model: Model, data: Data, fit: Fit, go_on: Callable[[Values], F
             order = find_order(model, places, after)
             after = places.permute(after, torch.tensor(order))
             if _is_told_by_rows(model, places):
-                after = _exchange_by_rows(model, data, places, after)
+                after = _exchange_by_rows(model, fit.data, places, after)
         if all(torch.equal(before[site], after[site]) for site in before):
             return fit
         again = go_on(after)
         if not _is_better(model, again, fit):
             return fit
+        again.status = f"{fit.status}; then in the order that priors or known values have: {again.status}"
+        again.details, again.stages = {**fit.details, **again.details}, Stages((*fit.stages, *again.stages))
         fit = again
     return fit
 
@@ -94,20 +99,23 @@ def _is_better(model: Model, again: Fit, fit: Fit) -> bool:
 def find_order(model: Model, places: Exchangeable, values: Values) -> Order:
     """Return the order of places at which the priors of the globals are the most probable."""
     values = {site: value.detach().double() for site, value in values.items()}
+    kinds = model.component_kinds  # components of different ones have rows of their own
 
     def density(order: Order) -> float:
         return _log_prior(model, places.permute(values, torch.tensor(order)))
 
     present = tuple(range(places.size))
     gains, whole = _gains_of_places(model, places, values)
+    if kinds is not None:
+        gains = gains.masked_fill(kinds != kinds[:, None], -_NEVER)
     assigned = tuple(linear_sum_assignment(gains.numpy(), maximize=True)[1].tolist())
     best = max((present, assigned), key=density)
-    best = best if whole else exchange(best, density)
+    best = best if whole else exchange(best, density, lambda pair: kinds is None or kinds[pair[0]] == kinds[pair[1]])
     return best if density(best) > density(present) + _GAIN else present
 
 
 def exchange(
-    order: Order, value: Callable[[Order], float], differ: Callable[[tuple[int, int]], bool] = lambda pair: True
+    order: Order, value: Callable[[Order], float], differ: Callable[[tuple[int, int]], Any] = lambda pair: True
 ) -> Order:
     """Return the order after exchanges of two places that differ, while one of them raises the value."""
     highest, improved = value(order), True
@@ -147,7 +155,7 @@ def _gains_of_places(model: Model, places: Exchangeable, values: Values) -> tupl
             whole = whole and own is not None
             if own is not None:
                 gains[present, order] += own
-    return gains.nan_to_num(nan=-1e12, neginf=-1e12, posinf=1e12), whole
+    return gains.nan_to_num(nan=-_NEVER, neginf=-_NEVER, posinf=_NEVER), whole
 
 
 def _density_of_places(model: Model, site: str, values: Values, axes: tuple[int, ...]) -> Tensor | None:

@@ -181,6 +181,9 @@ class VariationalEM(Method):
         with torch.no_grad(), StreamedRows(engine, model, source, self._folder(), **settings) as rows:
             return VariationalEM._fit(self, model, rows.first, call, rows)
 
+    def without_files(self) -> Method:
+        return replace(self, checkpoint=None)
+
     def _folder(self) -> Path | None:
         """Return the folder beside the checkpoint that keeps the locals of blocks; None without a checkpoint."""
         settings = Checkpoint.of(self.checkpoint)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 import pyro.distributions as dist
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -24,7 +25,7 @@ from ppl_models.data.held import Reading, Source
 from ppl_models.data.matrix import Data
 
 #: Concentrations of a Dirichlet prior, one number or one for each place; None: those of the model.
-Concentration = float | Sequence[float] | Tensor | None
+Concentration = float | Sequence[Any] | NDArray[Any] | Tensor | None
 #: Word counts, dense or sparse: sparse counts stay sparse in every method.
 COUNTS = Site("observed", ("word",), ("document",), constraints.nonnegative_integer, sparse=True)
 
@@ -88,14 +89,19 @@ class WithTopics(WithPriors):
         return local
 
     def with_concentration(self, *, alpha: Concentration = None, gamma: Concentration = None) -> Self:
-        """Return a copy of the model with Dirichlet priors of these concentrations, numbers or vectors.
+        """Return a copy of the model with Dirichlet priors of these concentrations.
 
-        alpha: of the proportions of the topics, (K,) or one number. gamma: of ``topic``, (V,) or one number.
+        alpha: of the proportions of the topics, (K,) or one number. gamma: of ``topic``, (V,) or one number, or (K, V)
+        for topics with words of their own, which fits then have in this order.
 
-        Raises ModelError for values that are not positive and finite, or vectors of another length.
+        Raises ModelError for values that are not positive and finite, or of other shapes.
         """
-        given = {self.proportion_site: (alpha, self.num_topics), "topic": (gamma, self.vocabulary_size)}
-        return self.with_priors(**{s: dirichlet(s, one, size) for s, (one, size) in given.items() if one is not None})
+        priors = {}
+        if alpha is not None:
+            priors[self.proportion_site] = dirichlet(self.proportion_site, alpha, self.num_topics)
+        if gamma is not None:
+            priors["topic"] = dirichlet("topic", gamma, self.vocabulary_size, self.num_topics)
+        return self.with_priors(**priors)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

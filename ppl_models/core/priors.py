@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyro.distributions as dist
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import constraints
 
@@ -164,16 +165,22 @@ def require_support(site: str, prior: Any, support: constraints.Constraint | Non
             raise ModelError(f"'{site}' is {what}; the prior {name} has support {found}, not within [0, {highest:g}]")
 
 
-def dirichlet(site: str, value: float | Sequence[float] | Tensor, size: int) -> Any:
-    """The Dirichlet of these concentrations, one number or (size,). Raises ModelError for others, and none above 0."""
+def dirichlet(
+    site: str, value: float | Sequence[Any] | NDArray[Any] | Tensor, size: int, rows: int | None = None
+) -> Any:
+    """The Dirichlet of these concentrations: one number, (size,), or where there are several, (rows, size).
+
+    Raises ModelError for others, and none above 0.
+    """
+    own = f"({size},)" if rows is None else f"({size},) or ({rows}, {size})"
     try:
         concentration = torch.as_tensor(value, dtype=torch.get_default_dtype())
     except (TypeError, ValueError, RuntimeError):
-        raise ModelError(f"concentration of '{site}' = {value!r}, expected one number or {size} of them") from None
-    if concentration.ndim > 1 or (concentration.ndim == 1 and len(concentration) != size):
-        found = tuple(concentration.shape)
-        raise ModelError(f"concentration of '{site}' of shape {found}, expected one number or {size} of them")
+        raise ModelError(f"concentration of '{site}' = {value!r}, expected one number or {own}") from None
+    shape = tuple(concentration.shape)
+    if shape not in ((), (size,), (rows, size)):
+        raise ModelError(f"concentration of '{site}' of shape {shape}, expected one number or {own}")
     if not bool(((concentration > 0) & torch.isfinite(concentration)).all()):
         worst = float(concentration.min())
         raise ModelError(f"concentration of '{site}' is {worst:g}, expected positive finite numbers")
-    return dist.Dirichlet(concentration.expand(size).clone())
+    return dist.Dirichlet(concentration.expand(shape or (size,)).clone())

@@ -31,7 +31,8 @@ class DocumentEstimator(RowEstimator):
     """A model of documents: a :class:`RowEstimator` of word counts, with ``perplexity``.
 
     Topic models have the parameters ``doc_topic_prior`` and ``topic_word_prior``: concentrations of the Dirichlet
-    priors of the topic proportions and of the topics, numbers or vectors; None: the model's own.
+    priors of the topic proportions and of the topics, numbers or vectors, of the topics a matrix (K, V) too; None: the
+    model's own.
     """
 
     @classmethod
