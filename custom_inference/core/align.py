@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,6 +18,8 @@ from ppl_models import MODELS, Model, ModelError
 
 #: Sets of components that may change places, each among themselves.
 Sets = Sequence[Sequence[int]]
+#: Which component stands in each place.
+Order = tuple[int, ...]
 #: The axes of sites that renaming the components moves, and those whose last places are the components'.
 AXES, COORDINATES = ("component", "to_component"), ("coordinate", "to_coordinate")
 #: What is known of single nodes, and sites over pairs of blocks, by which mappings without a model are told.
@@ -159,17 +161,27 @@ def _climb(first: np.ndarray, second: np.ndarray, order: np.ndarray, allowed: ND
         if value <= best + 1e-12:
             break
         best, order = value, following
-    improved = True
+    swapped = exchange(
+        tuple(order.tolist()),
+        lambda places: _agreement(first, second, np.array(places)),
+        lambda pair: allowed is None or allowed[pair],
+    )
+    return np.array(swapped)
+
+
+def exchange(
+    order: Order, value: Callable[[Order], float], differ: Callable[[tuple[int, int]], Any] = lambda pair: True
+) -> Order:
+    """Return the order after exchanges of two places that differ, while one of them raises the value."""
+    highest, improved = value(order), True
     while improved:
         improved = False
-        for a, b in itertools.combinations(range(len(order)), 2):
-            swapped = order.copy()
-            swapped[[a, b]] = order[[b, a]]
-            if allowed is not None and not allowed[[a, b], swapped[[a, b]]].all():
-                continue
-            value = _agreement(first, second, swapped)
-            if value > best + 1e-12:
-                best, order, improved = value, swapped, True
+        for a, b in filter(differ, itertools.combinations(range(len(order)), 2)):
+            swapped = list(order)
+            swapped[a], swapped[b] = order[b], order[a]
+            reached = value(tuple(swapped))
+            if reached > highest + 1e-9 * abs(highest):
+                order, highest, improved = tuple(swapped), reached, True
     return order
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -195,8 +195,8 @@ class Method(abc.ABC):
             if isinstance(data, RowBlocks):
                 if weights is not None:
                     raise MethodError("weights of rows that are read block by block; expected rows in memory")
-                blocks = data
-                fit = self._fit_in_order(model, call, lambda by, one: by._fit_blocks(model, blocks, mask, one))
+                fit = self._fit_blocks(model, data, mask, call)
+                go_on = functools.partial(self.without_files()._fit_blocks, model, data, mask)
             else:
                 checked = _read(model, init, data, mask=mask, dtype=dtype, device=device, **others)
                 if weights is not None:
@@ -204,7 +204,10 @@ class Method(abc.ABC):
                 counted: Any = {} if weights is None else {"weights": call.weights}
                 model = model.on_scale_of(checked, like=init.model if isinstance(init, Fit) else None, **counted)
                 held = HeldLibraries.hold() if family_of(model).divides_work(self.engine_name(model)) else False
-                fit = self._fit_in_order(model, call, lambda by, one: by._fit(model, checked, one))
+                fit = self._fit(model, checked, call)
+                go_on = functools.partial(self.without_files()._fit, model, checked)
+            if not self.takes_no_init:
+                fit = settle_order(model, fit, lambda values: go_on(replace(call, init=values)))
         except ValueError as error:
             own = own_cause(error)
             if own is None:
@@ -218,15 +221,6 @@ class Method(abc.ABC):
             if held:
                 HeldLibraries.release()
         _add_stage(fit, time.perf_counter() - begin)
-        return fit
-
-    def _fit_in_order(self, model: Model, call: Call, run: Callable[[Method, Call], Fit]) -> Fit:
-        """Fit, and once more from the components in another order where priors tell them apart, and it is better."""
-        fit, again = run(self, call), self.without_files()
-        if self.takes_no_init or fit.interrupted:
-            return fit
-        fit = settle_order(model, fit, lambda values: run(again, replace(call, init=values)))
-        fit.method = self
         return fit
 
     def without_files(self) -> Method:

@@ -11,7 +11,6 @@ the better of both is kept.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -20,7 +19,8 @@ from torch import Tensor
 
 from custom_inference.compiled.derive import structure_if_known
 from custom_inference.compiled.moves import Exchangeable, find_exchangeable
-from custom_inference.core.align import AXES
+from custom_inference.core.align import AXES, Order, exchange
+from custom_inference.core.ended import Ended
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
@@ -31,7 +31,6 @@ from ppl_models import Data, Model
 from ppl_models.core.priors import is_flat
 
 Values = dict[str, Tensor]
-Order = tuple[int, ...]
 #: Orders that are tried in turn, each from the fit that the one before it led to.
 _TURNS = 3
 #: Exchangeable of which all exchanges are evaluated on the rows, and rows that they are evaluated on, at most.
@@ -64,27 +63,35 @@ def places_of(model: Model) -> list[Exchangeable]:
 def settle_order(model: Model, fit: Fit, go_on: Callable[[Values], Fit]) -> Fit:
     """Return a fit whose components stand where priors, known values and labels have them.
 
-    go_on: fits from given values of the globals. Another order counts where its fit ends at a higher objective.
+    go_on: fits from given values of the globals. Another order counts where its fit ends at a higher objective. Ctrl-C
+    leaves the fit that there is.
     """
-    for _ in range(_TURNS):
-        before = {site: fit.params[site] for site in model.global_sites if site in fit.params}
-        if len(before) < len(model.global_sites) or not all(bool(v.isfinite().all()) for v in before.values()):
-            return fit
-        after = before
-        for places in places_of(model):
-            order = find_order(model, places, after)
-            after = places.permute(after, torch.tensor(order))
-            if _is_told_by_rows(model, places):
-                after = _exchange_by_rows(model, fit.data, places, after)
-        if all(torch.equal(before[site], after[site]) for site in before):
-            return fit
-        again = go_on(after)
-        if not _is_better(model, again, fit):
-            return fit
-        again.status = f"{fit.status}; then in the order that priors or known values have: {again.status}"
-        again.details, again.stages = {**fit.details, **again.details}, Stages((*fit.stages, *again.stages))
-        fit = again
+    method = fit.method
+    try:
+        for _ in range(_TURNS if not fit.interrupted else 0):
+            values = _reorder(model, fit)
+            again = None if values is None else go_on(values)
+            if again is None or not _is_better(model, again, fit):
+                break
+            again.status = f"{fit.status}; then in the order that priors or known values have: {again.status}"
+            again.details, again.stages = {**fit.details, **again.details}, Stages((*fit.stages, *again.stages))
+            again.method, fit = method, again
+    except KeyboardInterrupt:
+        fit.ended, fit.status = Ended.INTERRUPTED, f"{fit.status}; interrupted in the search for the components' order"
     return fit
+
+
+def _reorder(model: Model, fit: Fit) -> Values | None:
+    """Return the values of the globals in a better order; None where there is none, or none can be told."""
+    before = {site: fit.params[site] for site in model.global_sites if site in fit.params}
+    if len(before) < len(model.global_sites) or not all(bool(value.isfinite().all()) for value in before.values()):
+        return None
+    after = before
+    for places in places_of(model):
+        after = places.permute(after, torch.tensor(find_order(model, places, after)))
+        if _is_told_by_rows(model, places):
+            after = _exchange_by_rows(model, fit.data, places, after)
+    return None if all(torch.equal(before[site], after[site]) for site in before) else after
 
 
 def _is_better(model: Model, again: Fit, fit: Fit) -> bool:
@@ -112,22 +119,6 @@ def find_order(model: Model, places: Exchangeable, values: Values) -> Order:
     best = max((present, assigned), key=density)
     best = best if whole else exchange(best, density, lambda pair: kinds is None or kinds[pair[0]] == kinds[pair[1]])
     return best if density(best) > density(present) + _GAIN else present
-
-
-def exchange(
-    order: Order, value: Callable[[Order], float], differ: Callable[[tuple[int, int]], Any] = lambda pair: True
-) -> Order:
-    """Return the order after exchanges of two places that differ, while one of them raises the value."""
-    highest, improved = value(order), True
-    while improved:
-        improved = False
-        for a, b in filter(differ, combinations(range(len(order)), 2)):
-            swapped = list(order)
-            swapped[a], swapped[b] = order[b], order[a]
-            reached = value(tuple(swapped))
-            if reached > highest + 1e-9 * abs(highest):
-                order, highest, improved = tuple(swapped), reached, True
-    return order
 
 
 def _log_prior(model: Model, values: Values) -> float:

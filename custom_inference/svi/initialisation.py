@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.core.align import exchange
 from custom_inference.core.dyads import estimate_log_joint
-from custom_inference.core.orders import exchange
 from custom_inference.core.registry import engine_for, engines_of, propose_partition
 from custom_inference.core.states import values_of
 from custom_inference.em.any_prior import with_any_prior

@@ -172,7 +172,7 @@ def dirichlet(
 
     Raises ModelError for others, and none above 0.
     """
-    own = f"({size},)" if rows is None else f"({size},) or ({rows}, {size})"
+    own = f"{size} of them" + ("" if rows is None else f", or ({rows}, {size})")
     try:
         concentration = torch.as_tensor(value, dtype=torch.get_default_dtype())
     except (TypeError, ValueError, RuntimeError):

@@ -13,9 +13,9 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference import Fit, VariationalEM, fit
-from custom_inference.core.align import match_blocks, match_components, rename_components
+from custom_inference.core.align import exchange, match_blocks, match_components, rename_components
 from custom_inference.core.exchangeable import exchangeable
-from custom_inference.core.orders import exchange, find_order, places_of
+from custom_inference.core.orders import find_order, places_of
 from ppl_models import LDA, MODELS, NOCA, SBM, MixtureOfBernoullis, Model, row_blocks
 from tests.programs.mixtures import StudentMixture
 
@@ -86,7 +86,9 @@ def test_the_concentration_of_topics_has_a_row_for_each_or_one_for_all():
     model = LDA(num_topics=3, vocabulary_size=12)
     assert model.with_concentration(gamma=seeded()).priors["topic"].concentration.shape == (3, 12)
     assert model.with_concentration(gamma=np.ones(12)).priors["topic"].concentration.shape == (12,)
-    with pytest.raises(ValueError, match=r"'topic' of shape \(12, 3\), expected one number or \(12,\) or \(3, 12\)"):
+    with pytest.raises(
+        ValueError, match=r"'topic' of shape \(12, 3\), expected one number or 12 of them, or \(3, 12\)"
+    ):
         model.with_concentration(gamma=np.ones((12, 3)))
 
 
