@@ -121,12 +121,13 @@ def _check(model: Model, data: Data) -> Data:
     return data
 
 
-def _add_stage(fit: Fit, seconds: float) -> None:
-    """Add the method itself as the last stage, with what the stages before it leave of the seconds."""
+def _add_stage(fit: Fit, seconds: float) -> Fit:
+    """Return the fit with the method itself as the last stage, with what those before it leave of the seconds."""
     fit.details["seconds"] = round(seconds, 3)
     last = float(fit.elbo[-1]) / len(fit.data) if len(fit.elbo) else None
     own = Stage(fit.method_name, seconds - sum(stage.seconds for stage in fit.stages), last)
     fit.stages = Stages((*fit.stages, own))
+    return fit
 
 
 class Method(abc.ABC):
@@ -209,8 +210,7 @@ class Method(abc.ABC):
             if not self.takes_no_init:
                 fit = settle_order(model, fit, lambda values: go_on(replace(call, init=values)))
         except ValueError as error:
-            own = own_cause(error)
-            if own is None:
+            if (own := own_cause(error)) is None:
                 raise
             raise own from own.__cause__
         except (torch.linalg.LinAlgError, np.linalg.LinAlgError) as error:
@@ -220,8 +220,7 @@ class Method(abc.ABC):
             torch.set_default_dtype(default_dtype)
             if held:
                 HeldLibraries.release()
-        _add_stage(fit, time.perf_counter() - begin)
-        return fit
+        return _add_stage(fit, time.perf_counter() - begin)
 
     def without_files(self) -> Method:
         """Return the method without the files that it keeps its state in, where it does."""
