@@ -146,10 +146,10 @@ class _Compared:
         with torch.no_grad():
             known = self.model.known.get(site)
             if known is not None:
-                return torch.zeros(()) if torch.equal(known.to(value), value) else torch.tensor(-torch.inf)
+                return value.new_tensor(0.0 if torch.equal(known.to(value), value) else -torch.inf)
             prior: Any = self.model.prior(site, like=value, values=values)
             inside = bool(torch.as_tensor(prior.support.check(value)).all())
-            return prior.log_prob(value) if inside else torch.tensor(-torch.inf)
+            return prior.log_prob(value) if inside else value.new_tensor(-torch.inf)
 
 
 def _in_general_position(model: Model, seed: int, spared: set[str]) -> Values:
@@ -176,7 +176,9 @@ def _inside(prior: Any, rows: torch.Size, generator: torch.Generator) -> Tensor:
     try:
         transform: Any = biject_to(prior.support)
         shape = transform.inverse_shape(prior.shape(rows))
-        return transform(torch.randn(shape, dtype=torch.float64, generator=generator))
+        noise = torch.randn(shape, dtype=torch.float64, generator=generator)
+        # Triangles of as much noise in every place are nearly singular where they are large.
+        return transform(noise / shape[-1] ** 0.5 if len(prior.event_shape) > 1 else noise)
     except NotImplementedError:
         with isolated(generator.initial_seed()):
             return prior.sample(rows)

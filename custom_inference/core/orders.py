@@ -10,7 +10,7 @@ the better of both is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -39,6 +39,8 @@ _EXCHANGED, _ROWS = 12, 200
 _PASSES, _SETTLED = 20, 1e-3
 #: What an order must gain, in nats.
 _GAIN = 1e-3
+#: Places of which exchanges are tried where densities are no sums over places, at most.
+_ENTANGLED = 40
 #: Stands for infinity in assignments.
 _NEVER = 1e12
 #: Objectives at the end of a fit that rise throughout where they are no draws, nor estimated by some.
@@ -107,46 +109,48 @@ def find_order(model: Model, places: Exchangeable, values: Values) -> Order:
     """Return the order of places at which the priors of the globals are the most probable."""
     values = {site: value.detach().double() for site, value in values.items()}
     kinds = model.component_kinds  # components of different ones have rows of their own
-
-    def density(order: Order) -> float:
-        return _log_prior(model, places.permute(values, torch.tensor(order)))
-
-    present = tuple(range(places.size))
-    gains, whole = _gains_of_places(model, places, values)
+    gains, entangled = _gains_of_places(model, places, values)
+    slots, present = list(range(places.size)), tuple(range(places.size))
     if kinds is not None:
         gains = gains.masked_fill(kinds != kinds[:, None], -_NEVER)
+
+    def density(order: Order) -> float:
+        others = _log_prior(model, places.permute(values, torch.tensor(order)), entangled) if entangled else 0.0
+        return float(gains[slots, order].sum()) + others
+
     assigned = tuple(linear_sum_assignment(gains.numpy(), maximize=True)[1].tolist())
     best = max((present, assigned), key=density)
-    best = best if whole else exchange(best, density, lambda pair: kinds is None or kinds[pair[0]] == kinds[pair[1]])
+    if entangled and places.size <= _ENTANGLED:
+        best = exchange(best, density)
     return best if density(best) > density(present) + _GAIN else present
 
 
-def _log_prior(model: Model, values: Values) -> float:
-    """Return the log density of the priors; minus infinity outside their supports."""
+def _log_prior(model: Model, values: Values, sites: Sequence[str] | None = None) -> float:
+    """Return the log density of the priors, of all sites or some; minus infinity outside their supports."""
     try:
-        return float(model.log_prior(values).nan_to_num(nan=-torch.inf))
+        return float(model.log_prior(values, sites).nan_to_num(nan=-torch.inf))
     except ValueError:
         return -torch.inf
 
 
-def _gains_of_places(model: Model, places: Exchangeable, values: Values) -> tuple[Tensor, bool]:
-    """Return a (K, K) of the log density in each place of what stands in each, and whether this is all of it.
+def _gains_of_places(model: Model, places: Exchangeable, values: Values) -> tuple[Tensor, list[str]]:
+    """Return a (K, K) of the log density in each place of what stands in each, and the sites whose density is no sum
+    over places.
 
     Values are moved on by one place after another: each move shows every place with another's values.
     """
-    size, whole = places.size, True
-    gains, present = torch.zeros(size, size, dtype=torch.float64), torch.arange(size)
-    for shift in range(size):
+    sites, entangled = [site for site in places.sites if not is_flat(model.priors[site])], list[str]()
+    gains, present = torch.zeros(places.size, places.size, dtype=torch.float64), torch.arange(places.size)
+    for shift in range(places.size):
         order = present.roll(-shift)
         moved = places.permute(values, order)
-        for site, axes in places.sites.items():
-            if is_flat(model.priors[site]):
-                continue
-            own = _density_of_places(model, site, moved, axes)
-            whole = whole and own is not None
-            if own is not None:
+        for site in (site for site in sites if site not in entangled):
+            own = _density_of_places(model, site, moved, places.sites[site])
+            if own is None:
+                entangled.append(site)
+            else:
                 gains[present, order] += own
-    return gains.nan_to_num(nan=-_NEVER, neginf=-_NEVER, posinf=_NEVER), whole
+    return gains.nan_to_num(nan=-_NEVER, neginf=-_NEVER, posinf=_NEVER), entangled
 
 
 def _density_of_places(model: Model, site: str, values: Values, axes: tuple[int, ...]) -> Tensor | None:
