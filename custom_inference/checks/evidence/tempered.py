@@ -71,7 +71,7 @@ class Hamiltonian:
 
 
 #: Particles of a run at least and at most, those of the pilot run, and the share that weights are worth at each step.
-_LEAST, PARTICLES, _OF_PILOT, _WORTH = 64, 512, 128, 0.75
+_LEAST, PARTICLES, _OF_PILOT, _WORTH = 16, 512, 128, 0.75
 #: At most so many trajectories at a temperature, and the acceptance that is aimed at.
 _MOST_MOVES, _ACCEPTED = 12, 0.8
 #: Particles have been moved enough where log prior and log likelihood have no larger correlation with what they were.

@@ -134,7 +134,7 @@ def multiply_forms(draws: LinearForms, *, keep: bool) -> tuple[list[Tensor], Ten
         new[:before] = state * last[:, None] * b[-1]
         for k in range(draws.size - 1):
             share = terms.count[:size, k].to(state) / degree
-            new.addcmul_(state.index_select(0, terms.less[k, :size]) * share[:, None], b[k])
+            new.add_(state.index_select(0, terms.less[k, :size]) * share[:, None] * b[k])  # as torch.vmap can
         # The scale cancels in what is returned, and so in its derivatives.
         top = new.detach().amax(0).clamp(min=torch.finfo(state.dtype).tiny)
         state, log_scale = new.div_(top), log_scale + top.log()

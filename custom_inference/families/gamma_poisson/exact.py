@@ -75,6 +75,12 @@ class GapExact(ExactByTokens):
             own[tokens.documents] += counted
         return EStep(rows.statistics(events.T, own / after), {}, bound)
 
+    def log_evidence(self, model: GammaPoisson, params: Params, rows: EventRows) -> Tensor:
+        """Compute log p(x_n | loadings), (N,); differentiable in the loadings."""
+        loading, shape, after = self._problem(model, params, rows)
+        bound = rows_constant(rows, self.activation_prior(model, loading), after)
+        return bound + self._tokens.log_tokens(loading, shape, rows.with_weights(1 / after))
+
     def posterior(self, model: GammaPoisson, state: Params, rows: EventRows, step: EStep | None = None) -> Any:
         """The exact posterior of every row's activations: the same shapes, in proportions of its own."""
         loading, shape, after = self._problem(model, state, rows)

@@ -61,9 +61,7 @@ class SpikeGap(GapGamma):
             given = warm and {**warm, "concentration": warm["concentration"][:, place, on].contiguous()}
             found = super().infer_activations(rows, log_score[on], exposure[:, on], (shape[on], rate[on]), given)
             concentration[:, place, on], passes = found.locals["concentration"], found.locals["passes"]
-            off = torch.ones_like(spike, dtype=torch.bool)
-            off[on] = False
-            joint.append(found.bound + torch.log1p(-spike[on]).sum() + spike[off].log().sum())
+            joint.append(found.bound + _log_chance(spike, on))
         table = torch.stack(joint, 1)
         bound = table.logsumexp(1)
         weight = (table - bound.unsqueeze(1)).exp()
@@ -108,6 +106,12 @@ def component_sets(log_score: Tensor) -> list[Tensor]:
     return [torch.tensor(one, device=log_score.device).nonzero().flatten() for one in every]
 
 
+def _log_chance(spike: Tensor, on: Tensor) -> Tensor:
+    """Compute log p(s), (), of the set of the components that are not 0."""
+    off = torch.ones_like(spike, dtype=torch.bool).index_fill(0, on, False)
+    return torch.log1p(-spike[on]).sum() + spike[off].log().sum()
+
+
 class _Set(NamedTuple):
     """on: a set's components. bound (N,): log p(s) p(x | s). own (N, |s|): E[shape | s]. counted: rows, words and
     expected events (B, |s|), place by place."""
@@ -142,13 +146,29 @@ class SpikeExact(ExactByTokens, SpikeGap):
             events[one.on] += given.T
         return EStep({**rows.statistics(events, mean), "rows": number}, {}, bound)
 
+    def log_evidence(self, model: GammaPoisson, params: Params, rows: EventRows) -> Tensor:
+        """Compute log p(x_n | loadings), (N,), by the sum over all sets; differentiable in the loadings."""
+        return self._log_joint(model, loading_of(params), rows).logsumexp(1)
+
+    def _log_joint(self, model: GammaPoisson, loading: Tensor, rows: EventRows) -> Tensor:
+        """Compute log p(s) p(x_n | s) of every set s of components, (N, S)."""
+        (shape, rate, spike), joint = self.activation_prior(model, loading), []
+        after = rate + rows.exposure(loading)
+        for on in component_sets(loading):
+            chance = _log_chance(spike, on)
+            if len(on):
+                tokens = self._tokens.log_tokens(loading[on], shape[on], rows.with_weights(1 / after[:, on]))
+                joint.append(chance + rows_constant(rows, (shape[on], rate[on]), after[:, on]) + tokens)
+            else:
+                joint.append(chance + torch.where(rows.lengths > 0, -torch.inf, 0.0).to(loading))
+        return torch.stack(joint, 1)
+
     def _each(
         self, model: GammaPoisson, loading: Tensor, rows: EventRows, after: Tensor, temperature: float
     ) -> Iterator[_Set]:
         shape, rate, spike = self.activation_prior(model, loading)
         for on in component_sets(loading):
-            off = torch.ones_like(spike, dtype=torch.bool).index_fill(0, on, False)
-            chance = torch.log1p(-spike[on]).sum() + spike[off].log().sum()
+            chance = _log_chance(spike, on)
             own, counted = shape[on].repeat(len(rows), 1), []
             if not len(on):
                 empty = torch.where(rows.lengths > 0, -torch.inf, 0.0).to(loading)
@@ -167,7 +187,7 @@ class SpikeExact(ExactByTokens, SpikeGap):
         loading = loading_of(state)
         shape, rate, _ = self.activation_prior(model, loading)
         after = rate + rows.exposure(loading)
-        joint = torch.stack([one.bound for one in self._each(model, loading, rows, after, 1.0)], 1)
+        joint = self._log_joint(model, loading, rows)
         weights, shapes = [], []
         for log_weight, on in zip(joint.log_softmax(1).T, component_sets(loading), strict=True):
             share, own = self._weigh_divisions(loading[on], shape[on], rows, after[:, on])

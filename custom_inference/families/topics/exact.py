@@ -118,12 +118,14 @@ class LdaExact(TopicEngine, ExactEngine):
 
     def log_evidence(self, model: Model, params: Params, rows: DocumentRows) -> Tensor:
         """Compute log p(n_d | topic, alpha), (N,); differentiable in the topics."""
-        topic, documents, found = self.topics(model, params), [], []
-        for tokens in self._blocks(topic, rows, keep=False):
-            documents.append(tokens.documents)
-            found.append(_polynomial.log_terms(tokens, self.alpha(model, topic))[1])
-        place = torch.argsort(torch.cat(documents))
-        return torch.cat(found)[place] + rows.log_coefficient
+        topic = self.topics(model, params)
+        return self.log_tokens(topic, self.alpha(model, topic), rows) + rows.log_coefficient
+
+    def log_tokens(self, topic: Tensor, alpha: Tensor, rows: DocumentRows) -> Tensor:
+        """Compute the log probability (N,) of the documents' tokens in their order, without their attribution."""
+        blocks = [(b.documents, _polynomial.log_terms(b, alpha)[1]) for b in self._blocks(topic, rows, keep=False)]
+        place = torch.argsort(torch.cat([documents for documents, _ in blocks]))
+        return torch.cat([found for _, found in blocks])[place]
 
     def posterior(
         self, model: Model, params: Params, rows: DocumentRows, step: EStep | None = None
