@@ -72,6 +72,9 @@ class Engine(abc.ABC, Generic[_Rows, _Iterated]):
     state: ClassVar[type[State] | None] = None
     #: Whether the state is a posterior over the globals: the objective is then about log p(x), not at given globals.
     integrates_globals: ClassVar[bool] = False
+    #: What the prior term is called of an engine that has a posterior of globals which it does not report; "": by its
+    #: values.
+    globals_part: ClassVar[str] = ""
     #: Whether locals are estimated as points (``point_locals``).
     has_point_locals: ClassVar[bool] = False
     #: Whether one E step finds the posterior at given globals, whatever it starts from.

@@ -41,6 +41,15 @@ class Fit(Result):
         more = [f"and {len(lines) - _LINES} more: fit.report()"] if len(lines) > _LINES else []
         return "\n  ".join([wide, *lines[:_LINES], *more])
 
+    @property
+    def log_prior(self) -> float:
+        """The log density of the priors at the globals, as the program states them; flat ones add 0.
+
+        ``prior_term`` is another number where the M step has its maximum in other coordinates than the sites' own: of
+        logits of probabilities, and of logarithms of rates, whose modes are never 0.
+        """
+        return float(self.model.log_prior({site: value.double() for site, value in self.globals.items()}))
+
     def bic(self, bound: str | None = None) -> float:
         """Return BIC = -2 log p(x) + psi log N with psi free parameters; smaller is better.
 

@@ -16,6 +16,10 @@ _PARTS = {
 }
 
 
+#: Rounding, of terms of this size.
+_SAME = 1e-4
+
+
 def describe_objective(fit: Any) -> str:
     """What kind of number the objective is, by which posterior, and what it is the sum of where it has two parts:
     "evidence"; "log posterior = evidence + log prior"; "bound, mean_field"; "bound, vb = bound given the globals -
@@ -28,7 +32,11 @@ def describe_objective(fit: Any) -> str:
     if _has_posterior(fit):
         return f"{fit.objective}{by} = {fit.objective} given the globals - divergence of the globals from their priors"
     part, total = _PARTS[fit.objective]
-    return f"{total}{by} = {part} + log prior"
+    own = getattr(getattr(fit.solver, "engine", None), "globals_part", "")
+    if not own:  # in coordinates in which the M step has its maximum the density has the logarithms of the values too
+        same = abs(fit.prior_term - fit.log_prior) <= _SAME * (1 + abs(fit.prior_term))
+        own = "log prior" if same else "log prior of logits or logarithms"
+    return f"{total}{by} = {part} + {own}"
 
 
 def objective_line(fit: Any, digits: int = 2) -> tuple[str, str]:

@@ -50,8 +50,8 @@ class Result(Labelled):
         fits of graphs always: the most probable ``block`` of each node (N,), the mean ``membership`` (N, K); and
         the means of parts of the main latent that have names of their own (users' factors and biases).
     elbo: (T,) objective per iteration: the bound summed over the rows plus the log prior of the globals.
-    prior_term: the part of the last ``elbo`` that is of the globals: the log density of their priors, which leaves flat
-        ones out (of SVI: as the program states them, flat ones with their constants); of a posterior of the globals
+    prior_term: the part of the last ``elbo`` that is of the globals: the log density of their priors without flat ones
+        (of SVI with their constants), in the M step's coordinates (see ``log_prior``); of a posterior of the globals
         minus its divergence from their priors, E_q[log p - log q]. None where the objective has no such parts (log
         joints of draws, guides of one's own). ``data_term`` is the rest.
     objective: what kind of number ``elbo`` is: "evidence", log p(x | params) itself, and "log posterior" where the

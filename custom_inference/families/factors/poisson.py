@@ -258,6 +258,7 @@ class PoissonBayesian(PoissonVariational):
     name: ClassVar[str] = "bayesian"
     gives_way: ClassVar[bool] = True
     objective: ClassVar[Objective] = "estimate"
+    globals_part: ClassVar[str] = "(- divergence of the weights from their prior)"
 
     def local(self) -> Engine:
         return PoissonVariational(steps=self.steps)
