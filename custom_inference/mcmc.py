@@ -14,13 +14,11 @@ from pyro.infer.mcmc.util import initialize_model
 from torch import Tensor
 from torch.distributions import Transform, biject_to
 
-from custom_inference.compiled.labels import reorder_draws
-from custom_inference.core.align import align_draws
+from custom_inference.compiled.labels import settle_labels
 from custom_inference.core.diagnostics import convergence, round_for_file
 from custom_inference.core.ended import Ended
 from custom_inference.core.engine import POINT
 from custom_inference.core.enumeration import plate_nesting
-from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.latent_values import is_own_of_rows, latent_values
@@ -218,10 +216,7 @@ class NUTS(Method):
         for site in chains[0][0].values:
             values = torch.stack([torch.stack([one.values[site] for one in chain]) for chain in chains])
             draws[site] = transforms[site].inv(values)
-        if model.has_components:
-            draws = align_draws(draws, model.dims, site=model.component_site, within=exchangeable(model))
-        elif is_own_of_rows(model):
-            draws = reorder_draws(model, draws)
+        draws = settle_labels(model, data, draws)
         lp = torch.stack([torch.stack([one.log_joint for one in chain]) for chain in chains])
         divergences = sum(chain[-1].divergences for chain in chains)
         found = convergence({site: value.double().cpu().numpy() for site, value in {**draws, "log joint": lp}.items()})

@@ -3,16 +3,20 @@ brought into the order of others, before they are averaged or compared."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.derive import structure_if_known
+from custom_inference.compiled.derive import structure_if_known, structure_of
 from custom_inference.compiled.moves import Exchangeable, find_exchangeable
+from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.structure import Structure
-from custom_inference.core.align import match_blocks
-from ppl_models import Model
+from custom_inference.core.align import align_draws, match_blocks
+from custom_inference.core.exchangeable import exchangeable
+from custom_inference.core.latent_values import is_own_of_rows
+from ppl_models import Data, Model, PPLError
 
 Values = Mapping[str, Tensor]
 
@@ -67,6 +71,19 @@ def _latents_of(model: Model, places: Exchangeable) -> set[str]:
     structure = structure_if_known(model)
     assert structure is not None
     return {structure.variables.names[v] for v in (*places.choices, *(v for group in places.bits for v in group))}
+
+
+def settle_labels(model: Model, data: Data, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return draws (chain, draw, ...) in one labelling of all that may change places: of programs that can be compiled
+    along all axes, of others their components."""
+    if is_own_of_rows(model) and not model.has_continuous_locals:
+        with contextlib.suppress(NotCompiled, PPLError):
+            structure_of(model, model.as_read(data).dense())
+        if find_places(model):
+            return reorder_draws(model, draws)
+    if model.has_components:
+        return align_draws(dict(draws), model.dims, site=model.component_site, within=exchangeable(model))
+    return dict(draws)
 
 
 def reorder_draws(model: Model, draws: Values) -> dict[str, Tensor]:

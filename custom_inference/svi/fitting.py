@@ -12,12 +12,10 @@ import pyro
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.labels import reorder_draws
-from custom_inference.core.align import align_draws
+from custom_inference.compiled.labels import settle_labels
 from custom_inference.core.ended import Ended
 from custom_inference.core.engine import POINT
 from custom_inference.core.engine import Objective as Kind
-from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import keep_handlers, seed_of
 from custom_inference.core.latent_values import is_own_of_rows
@@ -252,10 +250,7 @@ class Fitting:
                 return {site: value[0, 0] for site, value in points.items()}, None
         if next(iter(draws.values())).shape[1] == 1:
             return {site: value[0, 0] for site, value in draws.items()}, None
-        if model.has_components:
-            draws = align_draws(draws, model.dims, site=model.component_site, within=exchangeable(model))
-        elif is_own_of_rows(model):
-            draws = reorder_draws(model, draws)
+        draws = settle_labels(model, data, draws)
         return {site: value.mean((0, 1)) for site, value in draws.items()}, draws
 
 

@@ -44,7 +44,7 @@ def test_the_evidence_of_a_little_table_of_counts_is_that_of_draws_from_the_prio
 def test_the_evidence_without_attributions_is_that_of_the_e_step_and_at_many_globals_at_once(kind):
     model = kind(num_components=2, num_features=3)
     data = model.prepare(np.array([[1.0, 2, 0], [0, 0, 0], [3, np.nan, 1]]), dtype=torch.float64)
-    engine = engine_for(model, "exact")
+    engine: Any = engine_for(model, "exact")
     rows = engine.rows(model, data)
     loadings = torch.rand(5, 2, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
     together = torch.vmap(lambda loading: engine.log_evidence(model, {"loading": loading}, rows))(loadings)
