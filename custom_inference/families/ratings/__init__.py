@@ -12,9 +12,11 @@ from typing import Any
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.ratings.choices import predict_choices
+from custom_inference.families.ratings.clicks import predict_clicks
 from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
 from custom_inference.families.ratings.gradient import RatingsSGD
-from custom_inference.families.ratings.matchbox import Matchbox, predict_clicks
+from custom_inference.families.ratings.learned import RatingsBound, RatingsLearned
+from custom_inference.families.ratings.matchbox import Matchbox
 from custom_inference.families.ratings.predict import predict_ratings
 from custom_inference.families.ratings.quadratic import ChoiceBound, ClickBound
 from custom_inference.families.ratings.sampler import RatingsGibbs, RatingsSampler
@@ -32,9 +34,12 @@ class _Ratings(Family):
         learned_priors = model.adaptive and model.biases and (model.likelihood == "gaussian" or not model.timed)
         kept: dict[str, Any] = {"engines": {}, "methods": {}, "default": None, "sampler": None}
         if learned_priors:
-            plain = model.likelihood == "gaussian" and not (beside or model.timed or model.noise_shape)
             learned = {name: make for name, make in self.methods.items() if name != "sgd"}
-            kept |= {"methods": learned, "default": "vb", "engines": {"exact": RatingsExact} if plain else {}}
+            engines = {
+                "exact": RatingsLearned,
+                **({} if model.likelihood == "gaussian" else {"gaussian": RatingsBound}),
+            }
+            kept |= {"methods": learned, "default": "vb", "engines": engines}
             kept |= {"sampler": RatingsSampler}
         elif model.likelihood == "gaussian" and not (beside or model.timed or model.noise_shape):
             kept |= {"engines": self.engines, "methods": {"sgd": self.methods["sgd"]}, "default": "exact"}
