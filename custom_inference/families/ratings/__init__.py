@@ -19,6 +19,7 @@ from custom_inference.families.ratings.learned import RatingsBound, RatingsLearn
 from custom_inference.families.ratings.matchbox import Matchbox
 from custom_inference.families.ratings.predict import predict_ratings
 from custom_inference.families.ratings.quadratic import ChoiceBound, ClickBound
+from custom_inference.families.ratings.recommend import recommend_items
 from custom_inference.families.ratings.sampler import RatingsGibbs, RatingsSampler
 from custom_inference.families.ratings.vb import RatingsVB
 from ppl_models import PMF, BilinearPMF, ChoicePMF, Model
@@ -65,6 +66,7 @@ FAMILIES = (
         own_threads=True,
         predict=predict_ratings,
         reads_queries=True,
+        recommend=recommend_items,
         presentation=replace(_FACTORS, local="profile", baseline="item_bias"),
     ),
     Family(
@@ -74,6 +76,7 @@ FAMILIES = (
         methods={"matchbox": Matchbox},
         predict=predict_clicks,
         reads_queries=True,
+        recommend=recommend_items,
         presentation=_FACTORS,
     ),
     Family(
