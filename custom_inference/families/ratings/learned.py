@@ -60,6 +60,12 @@ class RatingsLearned(RatingsExact):
     def rows(self, model: PMF, data: Data) -> LearnedRows:
         return LearnedRows.of(data, model.units[0])
 
+    def initial(self, model: PMF, rows: LearnedRows, generator: torch.Generator) -> Params:
+        """Start as where nothing is given beside ratings; gains are 1, what is beside is 0."""
+        start = super().initial(model, rows, generator)
+        rest = {site: rows.like.new_full(shape, float(site == "item_precision")) for site, shape in model.shapes.items()}
+        return {site: start.get(site, rest[site]) for site in model.global_sites}
+
     def e_step(
         self, model: PMF, params: Params, rows: LearnedRows, warm: Warm = None, *,
         temperature: float = 1.0, generator: torch.Generator | None = None,
