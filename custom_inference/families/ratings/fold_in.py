@@ -32,8 +32,9 @@ from ppl_models import PMF, Data
 
 #: Turns of bounds and rows.
 _TURNS = 8
-#: Turns of rows and gains that say where p(a_n | ratings) is; nodes of the rule, in standard deviations of log a_n.
-_GAIN_TURNS, _GAIN_NODES = 8, torch.arange(-8.0, 8.25, 0.5, dtype=torch.float64)
+#: Turns of rows and gains that say where p(a_n | ratings) is; the ends of the rule, in standard deviations of log a_n,
+#: and its step, by whether s is at least 10: to 1e-6 of the moments.
+_GAIN_TURNS, _ENDS, _STEP = 4, (-10.0, 6.5), {True: 1.0, False: 0.5}
 #: Entries of the arrays of a block of rows.
 _BLOCK_ENTRIES = 2**23
 
@@ -108,7 +109,7 @@ def conditional(
     sums = Sums.of(at, rows, loading, offset - rows.centre, gains)
     if not len(rows):
         return GivenRatings(ProfileRows(mean, torch.zeros_like(precision)), mean[:, 0])
-    blocks = len(rows) * len(_GAIN_NODES) * size[1] ** 2 // _BLOCK_ENTRIES + 1
+    blocks = 32 * len(rows) * size[1] ** 2 // _BLOCK_ENTRIES + 1
     parts = zip(*(part.chunk(blocks) for part in (*sums, mean, precision)), strict=True)
     done = [_average_over_gains(model.noise_shape, Sums(*part[:5]), *part[5:]) for part in parts]
     mean, covariance, evidence = (torch.cat(each) for each in zip(*done, strict=True))
@@ -165,11 +166,12 @@ def _average_over_gains(
         error = sums.square - 2 * (sums.right * found).sum(1) + (sums.gram * moment).sum((1, 2))
         gain = (shape + 0.5 * sums.count) / (shape + 0.5 * error.clamp(min=0))
     spread = torch.polygamma(1, shape + 0.5 * (sums.count - mean.shape[1]).clamp(min=0)).sqrt()
-    log_gain = gain.log() + spread * _GAIN_NODES.to(gain)[:, None]
+    step = _STEP[shape >= 10]
+    log_gain = gain.log() + spread * torch.arange(*_ENDS, step).to(gain)[:, None]
     each = [_infer_given_gain(one, sums, mean, precision) for one in log_gain.exp()]
     means, covariances, evidences = (torch.stack(part) for part in zip(*each, strict=True))
     prior = shape * (log_gain - log_gain.exp()) + shape * math.log(shape) - math.lgamma(shape)
-    log_weight = evidences + prior + (spread * (_GAIN_NODES[1] - _GAIN_NODES[0])).log()
+    log_weight = evidences + prior + (step * spread).log()
     weight = log_weight.softmax(0)
     mean = torch.einsum("qn,qnc->nc", weight, means)
     apart = means - mean

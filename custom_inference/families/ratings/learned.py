@@ -63,7 +63,9 @@ class RatingsLearned(RatingsExact):
     def initial(self, model: PMF, rows: LearnedRows, generator: torch.Generator) -> Params:
         """Start as where nothing is given beside ratings; gains are 1, what is beside is 0."""
         start = super().initial(model, rows, generator)
-        rest = {site: rows.like.new_full(shape, float(site == "item_precision")) for site, shape in model.shapes.items()}
+        rest = {
+            site: rows.like.new_full(shape, float(site == "item_precision")) for site, shape in model.shapes.items()
+        }
         return {site: start.get(site, rest[site]) for site in model.global_sites}
 
     def e_step(
