@@ -72,7 +72,7 @@ class PMF(RatedItems):
     user_profile: (f_n, u_n), (U, K + 1), local: the latent vector of a user. Its parts are user_bias, f (U,), and user
         (U, K); their priors are Normal(0, .5 s) and Normal(0, 1) by default, and fits report them by these names.
     user_mean, user_covariance, item_mean, item_covariance: (K + 1) and (K + 1, K + 1), with ``adaptive``, in place of
-        priors of the factors and biases: by default Sigma ~ InverseWishart(K + 1, .4 (K + 1) D^2), m ~ Normal(0,
+        priors of the factors and biases: by default Sigma ~ InverseWishart(K + 1, .3 (K + 1) D^2), m ~ Normal(0,
         Sigma), and scale^-2 ~ Gamma(1, s^2); D is diagonal, s of biases and of items, 1 of the factors of users.
     item_precision: h (I,), where noise varies.
     user_weight: B (P, K + 1), item_weight: A (Q, K + 1); Normal(0, .3) by default, times D of the side.

@@ -20,6 +20,7 @@ from custom_inference.core.result import Result
 from custom_inference.core.store_check import is_within
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import a_value_of, unknown_name
+from ppl_models.data.held import Source
 
 #: What ``print`` shows of a fit: columns, components, and features of each.
 _WIDE, _LINES, _FEATURES = 80, 20, 8
@@ -109,6 +110,20 @@ class Fit(Result):
             return self._predict_given([name for name, asked in unlike.items() if asked], given)
         found = predict(self, self.read(x, mask, **given))
         return evaluate.by_names(self, found) if names else found
+
+    def recommend(self, users: Source | None = None, n: int = 10, *, exclude_seen: bool = True, **given: Any) -> Any:
+        """Return a DataFrame with the ``n`` best items of each user, of all users by default, a line each: user, rank,
+        item and mean, as :meth:`predict` has it, whose further arguments it takes.
+
+        exclude_seen: leave out what a user has rated. ``uncertainty=True`` adds sd, low and high, a 90 % interval.
+
+        Raises MethodError for models that do not predict pairs of users and items, DataError for unknown users.
+        """
+        make = family_of(self.model).recommend
+        if make is None:
+            found = f"{type(self.model).__name__} predicts no items for users"
+            raise MethodError(f"{found}; expected a model of ratings or of clicks, PMF or BilinearPMF")
+        return make(self, users, n, exclude_seen=exclude_seen, **given)
 
     def _predict_given(self, unlike: list[str], given: Mapping[str, Any]) -> Tensor:
         """E[x | what rows are given]. unlike: arguments that are not of this."""

@@ -70,6 +70,7 @@ class Family:
     presentation: what figures and reports say of the model.
     predict: (fit, data) -> the posterior mean of what the model responds with, for ``Fit.predict``; where it
         ``reads_queries``, (fit, query, ...) with what ``Fit.predict`` is given, as it is.
+    recommend: (fit, users, n, ...) -> a table of the items that are best for users, for ``Fit.recommend``.
     partition: (model, data, seed) -> blocks (N,) of a graph's nodes that are likely whatever the globals are, which
         generic methods start from; that of ``GraphModel`` serves all models of graphs.
     own_threads: whether fits divide their work among threads themselves (``core.threads``), libraries having one each;
@@ -99,6 +100,7 @@ class Family:
     presentation: Presentation = field(default_factory=Presentation)
     predict: Callable[..., Any] | None = None
     reads_queries: bool = False
+    recommend: Callable[..., Any] | None = None
     partition: Callable[[GraphModel, Data, int], NDArray[np.int64]] | None = None
     own_threads: bool | tuple[str, ...] = False
     tokens: Callable[..., Any] | None = None

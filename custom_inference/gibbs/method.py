@@ -70,7 +70,7 @@ class CollapsedGibbs(Settings, Method):
         sampler, example = self.sampler(model), to_ask_with(model)
         if example is not None:
             data = example[1]
-            sampler.check(sampler.model_for(model), model.as_read(data) if model.rows_are_independent else data)
+            sampler.check(model, model.as_read(data) if model.rows_are_independent else data)
 
     def _fit(self, model: Model, data: Data, call: Call) -> Fit:
         """Ctrl-C returns what the chains have until then. ``init`` gives the globals that the first discrete latents
@@ -78,7 +78,6 @@ class CollapsedGibbs(Settings, Method):
         """
         checked = model.as_read(data) if model.rows_are_independent else data  # graphs are never made dense
         sampler, start, seed = self.sampler(model), call.start(model), call.seed
-        model = sampler.model_for(model)
         here = checked.to(device="cpu")
         sampler.check(model, here)
         if self.learn and not sampler.learns:

@@ -97,10 +97,6 @@ class Sampler(abc.ABC):
     #: What ``Chain.log_joint`` is, where it is not log p(x, q).
     target: ClassVar[str | None] = None
 
-    def model_for(self, model: Model) -> Model:
-        """The model that is sampled, where it has defaults that suit draws better than those of other methods."""
-        return model
-
     def exchangeable(self, model: Model) -> list[list[int]]:
         """The sets of components that may change places in draws: by default those that are exchangeable under the
         model's priors and known values."""

@@ -13,12 +13,12 @@ from ppl_models.distributions import InverseRootGamma, InverseWishart, SideBySid
 
 def profile_hyper_priors(size: int, biases: bool, unit: float = 1.0) -> dict[str, Any]:
     """Return priors of a Gaussian with learned mean and full covariance on the profiles of both sides, of ``size``
-    entries (Murphy 2012, eq. 27.90): Sigma ~ InverseWishart(size, .4 size D^2), m ~ Normal(0, Sigma), and scale^-2 ~
+    entries (Murphy 2012, eq. 27.90): Sigma ~ InverseWishart(size, .3 size D^2), m ~ Normal(0, Sigma), and scale^-2 ~
     Gamma(1, unit^2).
 
     D is diagonal with the unit of each entry: that of the ratings, or 1 of the factors of users.
     """
-    user, item = (InverseWishart(float(size), 0.4 * size * torch.diag(one.square()).to(torch.get_default_dtype()))
+    user, item = (InverseWishart(float(size), 0.3 * size * torch.diag(one.square()).to(torch.get_default_dtype()))
                   for one in profile_units(size, biases, unit))  # fmt: skip
     return {
         "scale": InverseRootGamma(1.0, unit**2),

@@ -1,4 +1,5 @@
-"""The command line ``ppl``: demo, models, suggest, choose, fit, compare, and show, transform and predict of saved fits.
+"""The command line ``ppl``: demo, models, suggest, choose, fit, compare; of saved fits show, transform, predict and
+recommend.
 
 Exit codes: 0 done; 1 the input cannot be used, or a part of the output could not be written, which costs none of the
 others (one line on standard error says why); 2 wrong options;
@@ -27,6 +28,7 @@ from custom_inference.faces.command_line.options import (
     NewRowsOptions,
     NoProgress,
     PredictOptions,
+    RecommendOptions,
     Seed,
     ShowOptions,
     SuggestOptions,
@@ -217,6 +219,16 @@ def predict(options: PredictOptions) -> None:
         from custom_inference.faces.command_line import saved
 
         saved.predict(options)
+
+
+@app.command()
+@takes(RecommendOptions)
+def recommend(options: RecommendOptions) -> None:
+    """Write the best items of users that they have not rated, by FIT, a fit of ratings or clicks."""
+    with _report_errors():
+        from custom_inference.faces.command_line import saved
+
+        saved.recommend(options)
 
 
 def main() -> None:

@@ -28,6 +28,8 @@ NoProgress = Annotated[bool, typer.Option("--no-progress", help="no progress bar
 SavedFit = Annotated[Path, typer.Argument(metavar="FIT", help="what 'ppl fit' wrote: its folder, or fit.safetensors")]
 Top = Annotated[int, typer.Option(min=1, help="names of features to report for each component")]
 Table = Annotated[Path | None, typer.Option(metavar="CSV", help="write to this file, not to standard output")]
+_CLIP = "ratings: predictions within the ratings of the fit"
+Clip = Annotated[bool, typer.Option("--clip", help=_CLIP)]
 _FILL = "rows: FILE again, with what the model expects in place of missing entries alone"
 _NEW = "ratings: users and items that the fit does not know are new ones, of whom the prior is known"
 _FILE = (
@@ -211,6 +213,19 @@ class PredictOptions:
     out: Table = None
     fill: Annotated[bool, typer.Option("--fill", help=_FILL)] = False
     new: Annotated[bool, typer.Option("--new", help=_NEW)] = False
+    clip: Clip = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecommendOptions:
+    """The options of ``ppl recommend``."""
+
+    fit: SavedFit
+    users: Annotated[list[str] | None, typer.Option("--user", metavar="LABEL", help="a user  [default: all]")] = None
+    number: Annotated[int, typer.Option("-n", min=1, help="items of each user")] = 10
+    seen: Annotated[bool, typer.Option("--seen", help="items that the user has rated, too")] = False
+    clip: Clip = False
+    out: Table = None
 
 
 def takes(kind: type[Any]) -> Callable[[Callable[[Any], None]], Callable[..., None]]:

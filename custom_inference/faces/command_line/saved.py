@@ -1,4 +1,4 @@
-"""``ppl show``, ``ppl transform`` and ``ppl predict``: a saved fit, looked at again and applied to new rows."""
+"""``ppl show``, ``transform``, ``predict`` and ``recommend``: a saved fit, looked at again and applied to new rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.registry import family_of
 from custom_inference.faces.command_line import output, relations
 from custom_inference.faces.command_line.new_rows import read_pairs, read_rows
-from custom_inference.faces.command_line.options import NewRowsOptions, PredictOptions, ShowOptions
+from custom_inference.faces.command_line.options import NewRowsOptions, PredictOptions, RecommendOptions, ShowOptions
 from custom_inference.faces.command_line.report.facts import Occasion
 from custom_inference.faces.command_line.run import read_blocks
 from custom_inference.faces.command_line.source import Source
@@ -67,7 +67,7 @@ def predict(options: PredictOptions) -> None:
     _require_place(options.out)
     fit = Fit.load(options.fit)
     of_pairs = fit.model.is_graph or fit.model.data_kind in ("ratings", "relations")
-    for told, given in (("--fill", options.fill), ("--new", options.new)):
+    for told, given in (("--fill", options.fill), ("--new", options.new), ("--clip", options.clip)):
         if given and (of_pairs if told == "--fill" else fit.model.data_kind != "ratings"):
             raise MethodError(f"{told} of {type(fit.model).__name__}, for which it has no meaning")
     if of_pairs:
@@ -80,6 +80,27 @@ def predict(options: PredictOptions) -> None:
         _write(_label(fit, rows, expect_entries(fit, data, fill=options.fill)), options.out)
 
 
+def recommend(options: RecommendOptions) -> None:
+    """Write the items that are best for users, who are called as the data call them."""
+    _require_place(options.out)
+    fit = Fit.load(options.fit)
+    known = {str(label): label for label in fit.data.coords.get("row", range(len(fit.data)))}
+    users = None if options.users is None else [known.get(one, one) for one in options.users]
+    clip = {"clip": True} if options.clip else {}
+    table = fit.recommend(users, options.number, exclude_seen=not options.seen, uncertainty=True, **clip)
+    _write(
+        _name_columns(fit, table, table["low"], table["high"]).drop(columns=["low", "high"]), options.out, index=False
+    )
+
+
+def _name_columns(fit: Fit, table: pd.DataFrame, low: pd.Series, high: pd.Series) -> pd.DataFrame:
+    """Add the ends of intervals to means and sds, under the names of their quantiles; a mean of clicks is their
+    probability."""
+    clicks = fit.model.sites[fit.model.observed_site].support is constraints.boolean
+    table = table.rename(columns={"mean": "probability"}) if clicks else table
+    return table.assign(**{f"q{50 * (1 - _LEVEL):g}": low, f"q{50 * (1 + _LEVEL):g}": high})
+
+
 def _predict_pairs(fit: Fit, options: PredictOptions) -> pd.DataFrame:
     """Links of pairs of nodes, ratings of pairs of users and items, cells of relations."""
     if fit.model.data_kind == "relations":
@@ -90,14 +111,10 @@ def _predict_pairs(fit: Fit, options: PredictOptions) -> pd.DataFrame:
         return pairs.assign(probability=to_numpy(chance))
     pairs = read_pairs(fit, options.source, ("user", "item"))
     asked = pairs["user"].tolist(), pairs["item"].tolist()
-    found = fit.predict(asked, uncertainty=True, new="prior" if options.new else None)
-    if fit.model.sites[fit.model.observed_site].support is constraints.boolean:
-        return pairs.assign(probability=to_numpy(found.mean), sd=to_numpy(found.sd))
-    low, high = found.interval(_LEVEL)
-    ends = {f"q{50 * (1 - _LEVEL):g}": low, f"q{50 * (1 + _LEVEL):g}": high}
-    return pairs.assign(
-        **{name: to_numpy(value) for name, value in {"mean": found.mean, "sd": found.sd, **ends}.items()}
-    )
+    clip = {"clip": True} if options.clip else {}
+    found = fit.predict(asked, uncertainty=True, new="prior" if options.new else None, **clip)
+    low, high = (pd.Series(to_numpy(end)) for end in found.interval(_LEVEL))
+    return _name_columns(fit, pairs.assign(mean=to_numpy(found.mean), sd=to_numpy(found.sd)), low, high)
 
 
 def _predict_responses(fit: Fit, options: PredictOptions) -> pd.DataFrame:

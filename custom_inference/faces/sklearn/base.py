@@ -283,10 +283,12 @@ class ModelEstimator(BaseEstimator):
 
 
 def sites_given_with_rows(kind: type[Model], example: Model) -> tuple[str, ...]:
-    """The sites that a model conditions on with every row; covariates also where its example has none. None of graphs
-    and ratings, where these are of nodes, users and items."""
-    if example.is_graph or example.data_kind == "ratings":
+    """The sites that a model conditions on with every row; covariates also where its example has none. Of ratings the
+    covariates of users, the rows; none of graphs, where they are of nodes."""
+    if example.is_graph:
         return ()
+    if example.data_kind == "ratings":
+        return ("user_covariates",)
     scaled = [kind.scaled_site] if issubclass(kind, OnOwnScale) else []
     known = dict.fromkeys([*example.sites_of("given"), *scaled])
     held = _GIVEN & {field.name for field in fields(kind)}

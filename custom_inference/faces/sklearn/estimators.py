@@ -16,6 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from custom_inference.core.evaluate import criterion, require_probability
+from custom_inference.core.latent_values import is_own_of_rows, layout_of_model
 from custom_inference.core.local_inference import scalable_bound
 from custom_inference.core.predictive import feature_mean
 from custom_inference.core.settings import require_whole
@@ -35,8 +36,9 @@ _of_mixtures = available_if(attrgetter("_classes"))
 
 def _has_means(self: RowEstimator) -> bool:
     """Whether entries have means at values of the latents alone: no categories, nothing that the fit was given."""
-    held = self.fit_.data.others if "fit_" in vars(self) else {}
-    return self._data_kind not in ("categories", "sequences") and not set(self._given_rows) & set(held)
+    known = {*self._given_rows, *self.fit_.model.sites_of("given")} if "fit_" in vars(self) else set()
+    held = self.fit_.data.others if known else {}
+    return self._data_kind not in ("categories", "sequences") and not known & set(held)
 
 
 @dataclass(eq=False, repr=False)
@@ -199,6 +201,8 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         if local.ndim != 1 + len(shape) or local.shape[1:] != shape:
             raise DataError(f"latents of shape {tuple(local.shape)}", expected=f"(N, {', '.join(map(str, shape))})")
         with torch.no_grad():
+            if is_own_of_rows(fit.model):
+                layout_of_model(fit.model, fit.globals, fit.data)  # the program is read once
             mean = feature_mean(fit.model, fit.globals, local)
         return to_numpy(mean / mean.sum(-1, keepdim=True) if self._data_kind == "documents" else mean)
 

@@ -12,11 +12,14 @@ from typing import Any
 from custom_inference.core.presentation import Presentation
 from custom_inference.core.registry import Family
 from custom_inference.families.ratings.choices import predict_choices
+from custom_inference.families.ratings.clicks import predict_clicks
 from custom_inference.families.ratings.gaussian import RatingsExact, RatingsMap
 from custom_inference.families.ratings.gradient import RatingsSGD
-from custom_inference.families.ratings.matchbox import Matchbox, predict_clicks
+from custom_inference.families.ratings.learned import RatingsBound, RatingsLearned
+from custom_inference.families.ratings.matchbox import Matchbox
 from custom_inference.families.ratings.predict import predict_ratings
 from custom_inference.families.ratings.quadratic import ChoiceBound, ClickBound
+from custom_inference.families.ratings.recommend import recommend_items
 from custom_inference.families.ratings.sampler import RatingsGibbs, RatingsSampler
 from custom_inference.families.ratings.vb import RatingsVB
 from ppl_models import PMF, BilinearPMF, ChoicePMF, Model
@@ -32,9 +35,12 @@ class _Ratings(Family):
         learned_priors = model.adaptive and model.biases and (model.likelihood == "gaussian" or not model.timed)
         kept: dict[str, Any] = {"engines": {}, "methods": {}, "default": None, "sampler": None}
         if learned_priors:
-            plain = model.likelihood == "gaussian" and not (beside or model.timed or model.noise_shape)
             learned = {name: make for name, make in self.methods.items() if name != "sgd"}
-            kept |= {"methods": learned, "default": "vb", "engines": {"exact": RatingsExact} if plain else {}}
+            engines = {
+                "exact": RatingsLearned,
+                **({} if model.likelihood == "gaussian" else {"gaussian": RatingsBound}),
+            }
+            kept |= {"methods": learned, "default": "vb", "engines": engines}
             kept |= {"sampler": RatingsSampler}
         elif model.likelihood == "gaussian" and not (beside or model.timed or model.noise_shape):
             kept |= {"engines": self.engines, "methods": {"sgd": self.methods["sgd"]}, "default": "exact"}
@@ -60,6 +66,7 @@ FAMILIES = (
         own_threads=True,
         predict=predict_ratings,
         reads_queries=True,
+        recommend=recommend_items,
         presentation=replace(_FACTORS, local="profile", baseline="item_bias"),
     ),
     Family(
@@ -69,6 +76,7 @@ FAMILIES = (
         methods={"matchbox": Matchbox},
         predict=predict_clicks,
         reads_queries=True,
+        recommend=recommend_items,
         presentation=_FACTORS,
     ),
     Family(

@@ -7,23 +7,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.isolation import seed_of
+from custom_inference.core.posteriors.logistic_normal import standard_nodes
 from custom_inference.core.result import Result
 from custom_inference.families.ratings.asked import NEW, RequestSide
-from custom_inference.families.ratings.observations import covariates_of
+from custom_inference.families.ratings.bilinear import Factors, factor_states
 from custom_inference.families.ratings.predict import NEW_IS_PRIOR
+from custom_inference.families.ratings.prediction import ChancePrediction
+from custom_inference.families.ratings.quadratic import precision_of_choosers
 from ppl_models import ChoicePMF, Data, DataError, MethodError
 from ppl_models.data.containers import as_tensor, unpack
 from ppl_models.data.held import to_list
 from ppl_models.data.labels import places_of
 
-#: Draws of what users like, over which probabilities are averaged.
-_DRAWS = 400
+#: Quasi-random nodes of what users like, of more than three dimensions, and where many states are averaged over.
+_DRAWS, _FEW = 512, 64
 
 
 def predict_choices(
-    fit: Result, query: Any = None, *, positions: Any = None, new: str | None = None, user_covariates: Any = None
-) -> Tensor:
+    fit: Result, query: Any = None, *, positions: Any = None, new: str | None = None, user_covariates: Any = None,
+    uncertainty: bool = False,
+) -> Any:  # fmt: skip
     """Compute p(u picks v of S) of M users u with sets of items S: (M, L), at the place of each item, 0 at empty
     places.
 
@@ -34,6 +37,7 @@ def predict_choices(
     new: "prior": unknown users are new ones and have their prior, without features. By default they are an error.
     user_covariates: (U, P), of users in place of those of the fit, of whom nothing else is known: numbered by the rows,
         or called by the index of a DataFrame.
+    uncertainty: give a :class:`ChancePrediction` instead of the means, with intervals of the probabilities.
 
     Raises DataError for unknown users and items, and for as many users as sets.
     """
@@ -53,40 +57,46 @@ def predict_choices(
     place = places_of(asked[0], labels, size, "user", **side.new(new, NEW_IS_PRIOR))
     items = fit.data.coords.get("item") if positions is None else None
     user, item = torch.as_tensor(place).to(fit.data.x.device), _read_choice_sets(model, asked[1], items)
-    covariates = covariates_of(model, fit.data)
-    factors = model.item_factors(fit.params, covariates["item_covariates"])
-    given = covariates["user_covariates"] if features is None else features
-    # Of somebody new nothing is known: no features, where users have some.
-    constant = model.user_offsets(fit.params, None, 1) * ("user_covariates" not in fit.data.others)
-    offset = torch.cat([model.user_offsets(fit.params, given, size), constant])[user]
-    draws: Any = _with_somebody_new(fit, size, features is None)
-    empty, total = item < 0, torch.zeros(item.shape, dtype=factors.dtype, device=factors.device)
-    chosen = factors[item.clamp_min(0)]
-    for local in draws:
-        logits = (chosen @ (local[user] + offset).unsqueeze(-1)).squeeze(-1)
-        total += logits.masked_fill(empty, -torch.inf).softmax(-1)
-    return total / len(draws)
+    several = fit.draws is not None
+    moments = [
+        _probabilities(at, user, item, several) for at in factor_states(fit, None, features, precision_of_choosers)
+    ]
+    first, second = (torch.stack(part).mean(0) for part in zip(*moments, strict=True))
+    found = ChancePrediction(first, (second - first.square()).clamp(min=0).sqrt())
+    return found if uncertainty else found.mean
+
+
+def _probabilities(at: Factors, user: Tensor, item: Tensor, several: bool) -> tuple[Tensor, Tensor]:
+    """Return E p and E p^2 (M, L) of the probabilities of the items shown; several: whether there are other states."""
+    empty, shown = item < 0, at.items.mean[item.clamp_min(0)]
+    logits = (shown @ at.users.mean[user].unsqueeze(-1)).squeeze(-1)
+
+    def choose(moved: Tensor) -> Tensor:
+        return moved.masked_fill(empty, -torch.inf).softmax(-1)
+
+    if at.users.covariance is None or bool((user < at.users.first).all()):
+        chance = choose(logits)
+        return chance, chance.square()
+    # Of the logits only differences matter, which have L - 1 dimensions, and no more than there are factors.
+    apart = (shown - shown[:, :1]) * ~empty.unsqueeze(-1)
+    values, vectors = torch.linalg.eigh(apart @ at.users.dense(user)[1] @ apart.mT)
+    size = min(shown.shape[-1], item.shape[1] - 1)
+    root = vectors[..., -size:] * values[..., -size:].clamp(min=0).sqrt().unsqueeze(-2)
+    nodes = standard_nodes(size, (_FEW if several else _DRAWS) if size > (1 if several else 3) else None).to(logits)
+    first, second = torch.zeros_like(logits), torch.zeros_like(logits)
+    for place, weight in zip(nodes.place, nodes.log_weight.exp(), strict=True):
+        chance = choose(logits + root @ place)
+        first, second = first + weight * chance, second + weight * chance.square()
+    return first, second
 
 
 def _features(model: ChoicePMF, given: Any, data: Data) -> Tensor:
-    """Return covariates of users in place of those of the fit, (U, P)."""
+    """Return covariates of users in place of those of the fit, less their centre, (U, P)."""
     found = as_tensor(unpack(given)[0], data.x.dtype).to(data.x.device)
     if found.ndim != 2 or not found.shape[1] == model.num_user_covariates > 0:
         expected = f"(U, {model.num_user_covariates}), a row for each user, in a model with num_user_covariates"
         raise DataError(f"user_covariates of shape {tuple(found.shape)}", axis="user", expected=expected)
-    return found
-
-
-def _with_somebody_new(fit: Result, size: int, known: bool) -> Tensor:
-    """Append to draws of the users' own factors (S, U + 1, K) one from the prior, which stands for all users that the
-    fit does not know."""
-    own: Any = fit.posterior.sample(_DRAWS, seed=fit.seed) if known else fit.posterior.sample(1)[:, :0]
-    generator = torch.Generator().manual_seed(seed_of(fit.seed, "somebody new", size))
-    prior: Any = fit.model.prior("user", like=own, values=fit.globals)
-    number = 1 if known else size + 1
-    noise = torch.randn((_DRAWS, number, own.shape[-1]), generator=generator, dtype=torch.float64).to(own)
-    drawn = prior.mean + prior.variance.sqrt() * noise
-    return torch.cat([own.expand(_DRAWS, *own.shape[1:]), drawn], 1)
+    return found - model.scale("user", found)[0]
 
 
 def _read_choice_sets(model: ChoicePMF, given: Any, labels: list[Any] | None) -> Tensor:

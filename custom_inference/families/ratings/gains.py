@@ -102,7 +102,7 @@ class UserGains:
         who is not known, have their prior."""
         shape, chosen = self.model.noise_shape, self.chosen
         assert shape is not None
-        own = ProfileRows(users.mean[chosen], None if users.covariance is None else users.covariance[chosen])
+        own = users.select(chosen)
         coefficients = self.model.coefficients(at, self.item_covariates)
         found = gains_given(shape, at, self._ratings_at(at), own, coefficients, at["item_precision"])
         prior = found.rate.new_full((len(self.data) + 1,), shape)

@@ -16,11 +16,12 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 import torch
 from torch import Tensor
 
 from custom_inference.families.ratings.features import Design, implicit_feedback
-from custom_inference.families.ratings.hyper import PriorSettings, draw_prior, prior_given_rows
+from custom_inference.families.ratings.hyper import PriorSettings, prior_given_rows
 from custom_inference.families.ratings.incidence import Array, ByRow, Incidence
 from ppl_models import Data, Ratings
 
@@ -50,7 +51,7 @@ def blocks_of(ratings: Incidence) -> tuple[Any, Any]:
 
 
 class NewRows(NamedTuple):
-    """mean (N, C) of each new row before its ratings are known, covariance (C, C)."""
+    """mean (N, C) and covariance (N, C, C) of each new row before its ratings are known."""
 
     mean: Tensor
     covariance: Tensor
@@ -83,19 +84,12 @@ class Feedback:
         rows = ByRow.of(row, other, np.zeros(len(row)), size)
         return designs[side].of_new([implicit_feedback(rows, known.counts)])
 
-    def prior(
-        self,
-        side: str,
-        columns: Array,
-        rows: Tensor,
-        spread: Tensor | None,
-        number: int,
-        generator: np.random.Generator | None,
-    ) -> NewRows:
+    def prior(self, side: str, columns: Array, rows: Tensor, spread: Tensor | None, number: int) -> NewRows:
         """Return the prior of new rows with these columns, given the rows of the fit (N, C), with the covariances (N,
-        C, C) ``spread``.
+        C, C) ``spread``: m, B and S integrated out. number: of the draw, which ridges are of.
 
-        number: of the draw. generator: of a draw of (m, B, S); None for their expectation.
+        With S^-1 ~ Wishart(v, Q^-1), m of strength k and B ~ N(., G^-1 x S), a row with columns x has the covariance
+        Q / (v - C - 1) (1 + 1 / k + x'G^-1 x).
         """
         design, size = self._known[1][side], rows.shape[1]
         ridges = np.array(self.ridges[min(number, len(self.ridges) - 1)])[[SIDES.index(side)]]
@@ -103,7 +97,8 @@ class Feedback:
         total = np.zeros((size, size)) if spread is None else spread.sum(0).cpu().double().numpy()
         total, plain = total / np.outer(each, each), rows.cpu().double().numpy() / each
         found = prior_given_rows(plain, total, design, settings, ridges, learn=False)
-        found = found if generator is None else draw_prior(found, design, settings, generator)
-        covariance = np.linalg.inv(found.precision) * np.outer(each, each)
+        solved = scipy.linalg.solve_triangular(found.factor, columns.T, lower=True) if len(found.factor) else columns.T
+        wider = 1 + 1 / found.strength + np.square(solved).sum(0)
+        expected = found.scale / max(found.degrees - size - 1, 1.0) * np.outer(each, each)
         mean = torch.as_tensor(found.means(columns, len(columns)) * each).to(rows)
-        return NewRows(mean, torch.as_tensor(0.5 * (covariance + covariance.T)).to(rows))
+        return NewRows(mean, torch.as_tensor(wider[:, None, None] * expected).to(rows))

@@ -37,16 +37,13 @@ from custom_inference.core.ended import Ended
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.method import Call, Method
-from custom_inference.core.posteriors import GaussianPosterior, PointPosterior
+from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.progress import Progress
 from custom_inference.core.settings import require_between, require_whole
 from custom_inference.families.conjugate.normal import Normal
-from custom_inference.families.ratings.asked import RequestSide, resolve_pairs
 from custom_inference.families.ratings.observations import Observations, pairs_of
-from custom_inference.families.ratings.predict import NEW_IS_PRIOR, RatingPrediction, of_new_users
 from custom_inference.families.ratings.quadratic import ClickBound
 from ppl_models import BilinearPMF, Data, MethodError, Model, PriorError
-from ppl_models.core.likelihood import hermite
 
 Array = NDArray[np.float64]
 #: Spread of the means at the start, of that of the prior: at 0 nothing tells one component from another.
@@ -230,85 +227,3 @@ def _design(covariates: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64], A
     given = covariates.detach().cpu().double().numpy()
     table = scipy.sparse.csr_matrix(scipy.sparse.hstack([scipy.sparse.csr_matrix(given), scipy.sparse.eye(len(given))]))
     return table.indptr.astype(np.int64), table.indices.astype(np.int64), table.data.astype(np.float64)
-
-
-def factor_moments(fit: Fit, data: Data) -> list[tuple[Tensor, Tensor]]:
-    """Return means and variances of the factors of users (U, K) and of items (I, K), with what their features add."""
-    model: Any = fit.model
-    rows = pairs_of(model, data)
-    sides: dict[str, Any] = {"user": fit.posterior_of(data)}
-    sides |= {site: fit.global_posterior.get(site) for site in model.shapes}
-    found = []
-    for name, features in (("user", rows.user_covariates), ("item", rows.item_covariates)):
-        mean, variance = _moments(sides[name], fit.params.get(name))
-        if f"{name}_weight" in sides:
-            weight, spread = _moments(sides[f"{name}_weight"], fit.params[f"{name}_weight"])
-            mean, variance = mean + features @ weight, variance + features.square() @ spread
-        found.append((mean, variance))
-    return found
-
-
-def _moments(posterior: GaussianPosterior | PointPosterior | None, value: Tensor | None) -> tuple[Tensor, Tensor]:
-    if isinstance(posterior, GaussianPosterior):
-        return posterior.mean, posterior.covariance.diagonal(dim1=-2, dim2=-1)
-    mean = value if value is not None else posterior.mean  # pyright: ignore[reportOptionalMemberAccess]
-    return mean, torch.zeros_like(mean)
-
-
-def _mean_sigmoid(mean: Tensor, variance: Tensor, power: int = 1) -> Tensor:
-    """Compute E[sigmoid(r)^power] of Gaussian r."""
-    total = torch.zeros_like(mean)
-    for node, weight in zip(*(part.tolist() for part in hermite(32)), strict=True):
-        total += weight * torch.sigmoid(mean + variance.sqrt() * node) ** power
-    return total
-
-
-class ClickPrediction(RatingPrediction):
-    """mean (M,): P(click); sd: of what is not known of it; spread: of the click itself, 0 or 1."""
-
-    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        """Return the central interval of a click as if it were Gaussian, within 0 and 1."""
-        low, high = super().interval(level)
-        return low.clamp(min=0.0), high.clamp(max=1.0)
-
-
-def predict_clicks(
-    fit: Fit, pairs: Any = None, *, positions: Any = None, new: str | None = None, ratings: Any = None,
-    user_covariates: Any = None, uncertainty: bool = False,
-) -> Any:  # fmt: skip
-    """Compute P(click) of pairs of a user and an item, (M,).
-
-    pairs: a tuple (users, items), (M,) labels each: the numbers 0, 1, ... where the data have no labels; a list of
-    pairs, an array (M, 2) or a frame of them. Or ``Ratings``: their users and items, by their labels. positions: pairs
-    by their numbers in the data, in place of pairs.
-    new: "prior": unknown users and items are new ones and have their prior, without features. By default they are an
-        error.
-    ratings: clicks of users in place of those of the fit, on its items; their labels or positions are then meant.
-    user_covariates: (U, P), of these users; without ratings= of users of whom nothing else is known: numbered by the
-        rows, or called by the index of a DataFrame.
-    uncertainty: give a :class:`ClickPrediction` instead of the means: sd of P(click), spread of the click itself.
-
-    Raises DataError for unknown users and items, and for pairs of different lengths.
-    """
-    others = of_new_users(fit, ratings, user_covariates)
-    data = fit.data if others is None else others
-    sides = RequestSide.users(data, given=others is not None), RequestSide.items(fit.data)
-    every = [_with_somebody_new(fit, *side) for side in zip(("user", "item"), factor_moments(fit, data), strict=True)]
-    asked = resolve_pairs(pairs, positions, sides, new=new, hint=NEW_IS_PRIOR)
-    (a, va), (b, vb) = ((m[place], v[place]) for (m, v), place in zip(every, asked, strict=True))
-    moments = (a * b).sum(-1), (a.square() * vb + va * b.square() + va * vb).sum(-1)
-    chance = _mean_sigmoid(*moments)
-    if not uncertainty:
-        return chance
-    spread = (chance * (1 - chance)).sqrt()
-    return ClickPrediction(chance, (_mean_sigmoid(*moments, 2) - chance.square()).clamp(min=0).sqrt(), spread)
-
-
-def _with_somebody_new(fit: Fit, side: str, known: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    """Means and variances (N + 1, K): the last those of a user or an item that the fit does not know."""
-    model: Any = fit.model
-    prior = model.prior(side, like=known[0], values=fit.params)
-    mean, variance = (part.reshape(-1, known[0].shape[1]).mean(0) for part in (prior.mean, prior.variance))
-    if f"{side}_weight" in fit.params and f"{side}_covariates" not in fit.data.others:  # features are the constant
-        mean = mean + fit.params[f"{side}_weight"][0]
-    return torch.cat([known[0], mean[None].to(known[0])]), torch.cat([known[1], variance[None].to(known[1])])

@@ -1,14 +1,16 @@
 """Predictions of ratings with their uncertainty, of users and items old and new: ``Fit.predict`` of models of ratings.
 
-Where a fit has draws of all sites, means and spreads are averages over these; otherwise profiles are Gaussian at the
-values of the globals. A user (or item) that the fit does not know has the prior, or with ratings of its own the
-posterior given these: with loadings a_j, offsets o_j and a prior Normal(m, P^-1) of the rows (with implicit feedback
-m is that of a row which rated what it did),
+Where a fit has draws of the globals, means and spreads are averages over these; otherwise profiles are Gaussian at the
+values of the globals. A user (or item) that the fit does not know has the prior given each draw, or with ratings of its
+own the posterior given these and the draw (``fold_in``), as if they had not been drawn: of rows (f, u) ~ Normal(m, V)
+and (g, v) ~ Normal(d, S), with a = (1, E v) and b = (1, E u),
 
-    V^-1 = P + sum_j h_j a_j a_j' / sigma^2,    V^-1 m' = P m + sum_j h_j (r_j - o_j) a_j / sigma^2.
+    E[eta] = mu + E f + E g + E u'E v,    Var[eta] = a'V a + b'S b + tr(V_uu S_vv),
 
-Where noise varies, that of a rating is E[sigma^2 / (a_n h_j)] with the gains of its user and item: a_n, which the model
-integrates out, has a Gamma distribution given the user's ratings and what a draw says of these.
+so that means of Gaussian ratings are exact, and do not depend on a seed. Means of others are taken by quadrature over
+eta as a Normal, which it is where a user or an item is a point. Where noise varies, that of a rating is
+E[sigma^2 / (a_n h_j)] with the gains of its user and item: a_n, which the model integrates out, has a Gamma
+distribution given the user's ratings and what a draw says of these.
 """
 
 from __future__ import annotations
@@ -16,21 +18,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.posteriors import PointPosterior
 from custom_inference.core.result import Result
 from custom_inference.families.ratings.asked import RequestSide, resolve_pairs, times_beside
-from custom_inference.families.ratings.fold_in import ProfileRows, conditional, prior_covariance
+from custom_inference.families.ratings.fold_in import ProfileRows, conditional, prior_covariance, profiles_given
 from custom_inference.families.ratings.gains import Gains, UserGains, gains_given
 from custom_inference.families.ratings.implicit import Feedback
+from custom_inference.families.ratings.prediction import RatingPrediction, Scale, read_scale, states_of
 from custom_inference.families.ratings.priors import settings_of, units_of_rows
 from custom_inference.families.ratings.rows import RatingRows
 from custom_inference.families.ratings.times import TimedPairs, biases_of_pairs, times_of_pairs, without_time
-from ppl_models import PMF, Data, DataError, MethodError, Ratings
+from ppl_models import PMF, Data, DataError, Ratings
 from ppl_models.core.likelihood import hermite
 from ppl_models.data.lazy import is_pandas
 from ppl_models.data.ratings.door import ratings as read_ratings
@@ -42,24 +46,10 @@ _NODES = 15
 NEW_IS_PRIOR = "; new='prior' takes unknown ones for somebody new"
 
 
-class RatingPrediction(NamedTuple):
-    """mean (M,) of each rating; sd: of what is not known of its mean; spread: of the rating, with its noise."""
-
-    mean: Tensor
-    sd: Tensor
-    spread: Tensor
-
-    def interval(self, level: float = 0.9) -> tuple[Tensor, Tensor]:
-        """Return the central interval of a rating, as if it were Gaussian."""
-        if not 0 < level < 1:
-            raise MethodError(f"level = {level}, expected between 0 and 1")
-        half = torch.special.ndtri(torch.tensor((1 + level) / 2, dtype=torch.float64)).to(self.mean) * self.spread
-        return self.mean - half, self.mean + half
-
-
 def predict_ratings(
     fit: Result, pairs: Any = None, *, positions: Any = None, new: str | None = None, time: Any = None,
     ratings: Any = None, item_ratings: Any = None, user_covariates: Any = None, uncertainty: bool = False,
+    clip: Scale = False,
 ) -> Any:  # fmt: skip
     """Predict E[r] of M pairs of a user and an item, (M,).
 
@@ -76,6 +66,8 @@ def predict_ratings(
         ratings of a user or an item, and of new ones, they have their prior.
     item_ratings: of items in place of those of the fit, by its users.
     uncertainty: give a :class:`RatingPrediction` instead of the means.
+    clip: means and intervals lie within the ratings of the fit, or between two numbers (low, high); False: as they
+        come, as Gaussian ratings have no scale that they end at.
 
     Raises DataError for unknown users and items, pairs of different lengths, and times where there are no such biases.
     """
@@ -96,12 +88,14 @@ def predict_ratings(
         places = item if new_items is None else torch.full_like(item, model.num_items)
         numbers = user if new_users is None else torch.full_like(user, model.num_users)
         when = TimedPairs(times_of_pairs(model, time, len(user), _like(fit)), places, numbers)
-    generator = torch.Generator().manual_seed(fit.seed)
-    query = _Query(fit, model, new_users, new_items, generator, user if uncertainty else None, _feedback(fit))
+    query = _Query(fit, model, new_users, new_items, user if uncertainty else None, _feedback(fit))
     moments = [_moments(query, at, user, item, when) for at in query.states()]
     first, second, noise = (torch.stack(part).mean(0) for part in zip(*moments, strict=True))
     variance = (second - first.square()).clamp(min=0)
-    found = RatingPrediction(first, variance.sqrt(), (variance + noise).sqrt())
+    ends = {"logistic": (0.0, 1.0), "ordinal": model.levels}.get(model.likelihood, ())
+    found = RatingPrediction(first, variance.sqrt(), (variance + noise).sqrt(), *ends)
+    if clip is not False:
+        found = found.clip(*read_scale(fit.data, clip))
     return found if uncertainty else found.mean
 
 
@@ -164,7 +158,6 @@ class _Query:
     model: PMF
     new_users: Data | None
     new_items: Ratings | None
-    generator: torch.Generator
     asked: Tensor | None
     feedback: Feedback | None = None
 
@@ -181,25 +174,23 @@ class _Query:
             return mean, covariance
         rows = at["rows"]
         if side == "item":
-            rows = ProfileRows(torch.cat([at["item_bias"].unsqueeze(1), at["item"]], 1), None)
-        generator = np.random.default_rng([self.fit.seed, at["number"]]) if self.fit.draws is not None else None
-        return self.feedback.prior(side, self._columns[side], rows.mean, rows.covariance, at["number"], generator)
+            rows = ProfileRows(torch.cat([at["item_bias"].unsqueeze(1), at["item"]], 1))
+        return self.feedback.prior(side, self._columns[side], rows.mean, rows.covariance, at["number"])
 
     def states(self) -> Iterator[dict[str, Any]]:
-        """Yield values of the globals with the rows of users, those of every draw or the means with covariances."""
-        fit, site = self.fit, self.fit.model.local_site
-        if fit.draws is None or site not in fit.draws or not set(fit.model.unknown_sites) <= set(fit.draws):
-            posterior = fit.posterior
-            yield {
-                **fit.globals,
-                "number": 0,
-                "rows": ProfileRows(posterior.mean, getattr(posterior, "covariance", None)),
-            }
-            return
-        flat = {name: value.flatten(0, 1) for name, value in fit.draws.items()}
-        for s in range(len(flat[site])):
-            params = {**fit.globals, **{name: value[s] for name, value in flat.items()}}
-            yield {**params, "number": s, "rows": ProfileRows(params[site], None)}
+        """Yield values of the globals with the rows of users, of every draw or the means."""
+        for number, values in enumerate(states_of(self.fit)):
+            yield {**values, "number": number, "rows": self._rows_at(values)}
+
+    def _rows_at(self, values: dict[str, Tensor]) -> ProfileRows:
+        """Return users that were drawn or estimated as points as these, others as Gaussians given the globals."""
+        fit, site = self.fit, self.model.local_site
+        if fit.draws is not None and site in values:
+            return ProfileRows(values[site])
+        own: Any = fit.posterior if fit.draws is None else None
+        if own is None or not (isinstance(own, PointPosterior) or hasattr(own, "covariance")):
+            own = profiles_given(self.model, values, fit.data, "").posterior
+        return ProfileRows(own.mean, getattr(own, "covariance", None))
 
     @cached_property
     def _gains(self) -> UserGains:
@@ -225,32 +216,23 @@ def _moments(
     query: _Query, at: dict[str, Any], user: Tensor, item: Tensor, when: TimedPairs | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute E[r mean], E[(r mean)^2], E[noise variance] of pairs at a state."""
-    model, data = query.model, query.fit.data
-    drawn = at["rows"].covariance is None and query.fit.draws is not None
-    known = query.new_users is None and query.new_items is None
-    if drawn and known and bool((user < len(data)).all() and (item < data.num_features).all()):
-        profile = model.profiles(at, at["rows"].mean, data.others.get("user_covariates"))
-        loading, offset = model.coefficients(at, data.others.get("item_covariates"))
-        eta = (profile[user] * loading[item]).sum(-1) + offset[item]
-        bias, variance = biases_of_pairs(model, at, when, eta)
-        noise = query.noise(at, ProfileRows(profile, None), None, user, item)
-        return _of_ratings(model, at, eta + bias, variance, noise)
-    users = _users(query, model, at, drawn)
-    profile = users.mean[user]
-    loading, offset, spread, gains = _items(query, model, at, data, drawn)
-    a, eta = loading[item], (profile * loading[item]).sum(-1) + offset[item]
+    model = query.model
+    users, (items, shift, gains) = _users(query, model, at), _items(query, model, at)
+    biases = int(model.biases)
+    profile, factors = users.mean[user], items.mean[item, biases:]
+    one = torch.ones_like(profile[:, :biases])
+    # eta is linear in (f, u), with (1, v), and in (g, v), with (1, u).
+    of_user, of_item = torch.cat([one, factors], 1), torch.cat([one, profile[:, biases:]], 1)
+    eta = (profile * of_user).sum(-1) + items.mean[item, :biases].sum(-1) + shift[item]
     bias, variance = biases_of_pairs(model, at, when, eta)
-    if users.covariance is not None:
-        variance = variance + torch.einsum("mi,mij,mj->m", a, users.covariance[user], a)
-    if spread is not None:
-        beside, d = spread[item], profile.clone()  # eta is linear in (g, v) too, with d = (1, u)
-        if model.biases:
-            d[:, 0] = 1.0
-        variance = variance + torch.einsum("mi,mij,mj->m", d, beside, d)
-        if users.covariance is not None:
-            first = int(model.biases)
-            both = users.covariance[user][:, first:, first:] * beside[:, first:, first:]
-            variance = variance + both.sum((-1, -2))
+    variance = variance + users.vary_along(user, of_user) + items.vary_along(item, of_item)
+
+    def both(part: Tensor, own: Tensor) -> Tensor:
+        return items.vary_with(
+            item[part], lambda at, other: (own[at][:, biases:, biases:] * other[:, biases:, biases:]).sum((1, 2))
+        )
+
+    variance = variance + users.vary_with(user, both)
     noise = query.noise(at, users, gains, user, item) if model.likelihood == "gaussian" else variance
     return _of_ratings(model, at, eta + bias, variance, noise)
 
@@ -267,7 +249,7 @@ def _of_ratings(
     return (mean * weight).sum(-1), (mean.square() * weight).sum(-1), (noise * weight).sum(-1)
 
 
-def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> ProfileRows:
+def _users(query: _Query, model: PMF, at: dict[str, Any]) -> ProfileRows:
     """Return the users' rows with what covariates add, and one more: of a user that is not known."""
     data, rows = query.new_users or query.fit.data, at["rows"]
     prior: Any = model.prior(model.local_site, like=_like(query.fit), values=at)
@@ -275,19 +257,13 @@ def _users(query: _Query, model: PMF, at: dict[str, Any], drawn: bool) -> Profil
     if query.new_users is not None:
         loading, offset = model.coefficients(at, query.fit.data.others.get("item_covariates"))
         first, spread = query.prior_of_new("user", at, mean, covariance)
-        first = _with_covariates(model, at, ProfileRows(first.expand(len(data), -1), None), data).mean
+        first = _with_covariates(model, at, ProfileRows(first.expand(len(data), -1)), data).mean
         given = without_time(model, at, query.new_users, new="user")
         rated = RatingRows.of(given, model.units[0])
-        rows = conditional(model, at, rated, loading, offset, first, spread, at.get("item_precision"))
-        rows = _draw(rows, query.generator) if drawn else rows
+        rows = conditional(model, at, rated, loading, offset, first, spread, at.get("item_precision")).rows
     else:
         rows = _with_covariates(model, at, rows, data)
-    unknown = ProfileRows(mean[None], covariance[None])
-    unknown = _draw(unknown, query.generator) if drawn else unknown
-    covariance = rows.covariance
-    if covariance is not None and unknown.covariance is not None:
-        covariance = torch.cat([covariance, unknown.covariance])
-    return ProfileRows(torch.cat([rows.mean, unknown.mean]), covariance)
+    return rows.append(ProfileRows(mean[None], covariance[None]))
 
 
 def _with_covariates(model: PMF, at: dict[str, Any], rows: ProfileRows, data: Data) -> ProfileRows:
@@ -295,46 +271,31 @@ def _with_covariates(model: PMF, at: dict[str, Any], rows: ProfileRows, data: Da
     return rows._replace(mean=model.profiles(at, rows.mean, data.others.get("user_covariates")))
 
 
-def _draw(rows: ProfileRows, generator: torch.Generator) -> ProfileRows:
-    assert rows.covariance is not None
-    noise = torch.randn(rows.mean.shape, generator=generator, dtype=torch.float64).to(rows.mean)
-    return ProfileRows(rows.mean + (torch.linalg.cholesky(rows.covariance) @ noise[..., None])[..., 0], None)
-
-
-def _items(
-    query: _Query, model: PMF, at: dict[str, Any], data: Data, drawn: bool
-) -> tuple[Tensor, Tensor, Any, Gains | None]:
-    """Return loadings (J + 1, C), offsets (J + 1,), where items are not points covariances of (bias, factors), and,
+def _items(query: _Query, model: PMF, at: dict[str, Any]) -> tuple[ProfileRows, Tensor, Gains | None]:
+    """Return rows (bias, factors) of the items, and of one that is not known; what is added to each (J + 1,); and,
     where noise varies, gains of new items."""
-    loading, offset = model.coefficients(at, data.others.get("item_covariates"))
     mean, covariance = _item_prior(model, at)
-    unknown, rows, gains = ProfileRows(mean[None], covariance[None]), None, None
-    if query.new_items is not None:
-        own = at["rows"].mean
-        design = torch.cat([torch.ones_like(own[:, :1]), own[:, 1:]], 1) if model.biases else own
-        beside = at["mean"] + (own[:, 0] if model.biases else torch.zeros_like(own[:, 0]))
-        one = without_time(model, at, query.new_items, new="item")
-        turned = read_ratings(one.item, one.user, one.value, num_users=one.num_items, num_items=one.num_users)
-        turned = turned.to(dtype=one.value.dtype, device=one.x.device)
-        before = query.prior_of_new("item", at, mean, covariance)
-        rated, of_users = RatingRows.of(turned, model.units[0]), None
-        if (shape := model.noise_shape) is not None:
-            of_users = query.gains_of_known.find(at, _with_covariates(model, at, at["rows"], data)).mean[:-1]
-        rows = conditional(model, at, rated, design, beside, *before, of_users)
-        if shape is not None and of_users is not None:
-            gains = gains_given(shape, at, rated, rows, (design, beside), of_users)
-            gains = gains.append(Gains.prior(shape, of_users[:1]))
-    parts = [unknown] if rows is None else [rows, unknown]
-    parts = [_draw(part, query.generator) for part in parts] if drawn else parts
-    found = torch.cat([part.mean for part in parts])
-    extra = torch.cat([torch.ones_like(found[:, :1]), found[:, 1:]], 1) if model.biases else found
-    shift = at["mean"] + (found[:, 0] if model.biases else torch.zeros_like(found[:, 0]))
-    kept = (loading, offset) if rows is None else (loading[:0], offset[:0])
-    spread = None
-    if not drawn:
-        every = [part.covariance for part in parts if part.covariance is not None]
-        spread = torch.cat([loading.new_zeros(len(kept[0]), *covariance.shape), *every])
-    return torch.cat([kept[0], extra]), torch.cat([kept[1], shift]), spread, gains
+    if query.new_items is None:
+        loading, offset = model.coefficients(at, query.fit.data.others.get("item_covariates"))
+        known = torch.cat([torch.zeros_like(offset)[:, None], loading[:, 1:]], 1) if model.biases else loading
+        rows = ProfileRows(known).append(ProfileRows(mean[None], covariance[None]))
+        return rows, torch.cat([offset, at["mean"].reshape(1)]), None
+    own = at["rows"].mean
+    design = torch.cat([torch.ones_like(own[:, :1]), own[:, 1:]], 1) if model.biases else own
+    beside = at["mean"] + (own[:, 0] if model.biases else torch.zeros_like(own[:, 0]))
+    one = without_time(model, at, query.new_items, new="item")
+    turned = read_ratings(one.item, one.user, one.value, num_users=one.num_items, num_items=one.num_users)
+    turned = turned.to(dtype=one.value.dtype, device=one.x.device)
+    before = query.prior_of_new("item", at, mean, covariance)
+    rated, of_users, gains = RatingRows.of(turned, model.units[0]), None, None
+    if (shape := model.noise_shape) is not None:
+        of_users = query.gains_of_known.find(at, _with_covariates(model, at, at["rows"], query.fit.data)).mean[:-1]
+    rows = conditional(model, at, rated, design, beside, *before, of_users).rows
+    if shape is not None and of_users is not None:
+        gains = gains_given(shape, at, rated, rows, (design, beside), of_users)
+        gains = gains.append(Gains.prior(shape, of_users[:1]))
+    rows = rows.append(ProfileRows(mean[None], covariance[None]))
+    return rows, at["mean"].expand(len(rows.mean)), gains
 
 
 def _item_prior(model: PMF, at: dict[str, Any]) -> tuple[Tensor, Tensor]:

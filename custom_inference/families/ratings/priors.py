@@ -1,4 +1,4 @@
-"""What the priors of a PMF say to the array-level code, and which priors draws are better off with."""
+"""What the priors of a PMF say to the array-level code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,6 @@ from custom_inference.families.ratings.sides import Settings
 from ppl_models import PMF, PriorError
 from ppl_models.core.profiles import profile_units
 from ppl_models.distributions import InverseRootGamma, InverseWishart
-
-#: Degrees of freedom times this is the scale of the default priors of covariances where all are drawn. Factorised
-#: posteriors shrink rows, and want a wider prior than draws do.
-SPREAD_OF_DRAWS = 0.1
 
 
 def settings_of(model: PMF, rank: int) -> Settings:
@@ -75,24 +71,6 @@ def drift_prior(model: PMF, site: str) -> tuple[Array, Array]:
     if not prior.is_proper:
         raise PriorError(f"the prior of '{site}' is flat, expected a Normal one")
     return prior.mean.numpy() / model.units[1], prior.precision.numpy() * model.units[1] ** 2
-
-
-def for_draws(model: PMF) -> PMF:
-    """Return the model with priors of covariances that suit draws, ``InverseWishart(K + 1, .1 (K + 1) D^2)``, in place
-    of defaults; as it is where one was chosen."""
-    native, size = model.default_priors(), model.sizes["coordinate"]
-    sites = ("user_covariance", "item_covariance")
-    for one, other in ((model.priors[site], native[site]) for site in sites if site in native):
-        same = isinstance(one, InverseWishart) and bool(one.df == other.df)
-        if not same or not torch.allclose(one.scale.to(other.scale), other.scale):
-            return model
-    if sites[0] not in native:
-        return model
-    units = units_of_rows(model)
-    scales = {side: SPREAD_OF_DRAWS * size * torch.diag(one.square()) for side, one in units.items()}
-    wanted = {f"{side}_covariance": InverseWishart(float(size), scale.to(torch.get_default_dtype()))
-              for side, scale in scales.items()}  # fmt: skip
-    return model.with_priors(**wanted)
 
 
 def block_sizes(model: PMF, side: str) -> tuple[int, ...]:

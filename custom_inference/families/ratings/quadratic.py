@@ -194,6 +194,17 @@ class ChoiceBound(QuadraticEngine):
         return ChoiceExpansion(value, picked - logits.softmax(-1), curvature, 0.5 * shown)
 
 
+def precision_of_choosers(model: ChoicePMF, params: Params, data: Data, mean: Tensor) -> Tensor:
+    """Return minus the Hessian (U, K, K) of log p(choices, user) at users of ``mean`` (U, K): Boehning's bound is
+    more curved, and its posteriors are narrower, the more items are shown. Their means are the modes."""
+    rows = choices_of(model, data)
+    factors = _factors(model, params, rows)
+    logits = _logits(factors, Users(mean, mean.new_zeros(0)), rows)
+    p = logits.masked_fill(~rows.shown, -torch.inf).softmax(-1)
+    information = rows.sum_by_user(_pull_back(factors, torch.diag_embed(p) - p.unsqueeze(-1) * p.unsqueeze(-2)))
+    return information + torch.diag(Normal.of(model, "user", model.local_shape, mean).precision)
+
+
 # ----- linear algebra -------------------------------------------------------------------------------------------------
 
 

@@ -21,7 +21,7 @@ from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.core.settings import require_whole
 from custom_inference.families.ratings import gibbs as _gibbs
 from custom_inference.families.ratings.incidence import Array
-from custom_inference.families.ratings.priors import for_draws, settings_of, units_of_rows
+from custom_inference.families.ratings.priors import settings_of, units_of_rows
 from custom_inference.families.ratings.sides import Pool
 from custom_inference.families.ratings.translate import (
     RatingsProblem,
@@ -106,9 +106,6 @@ class RatingsSampler(Sampler):
     entries: ClassVar[int] = 2**25
     target: ClassVar[str] = "log p(x, profiles, globals)"
 
-    def model_for(self, model: Model) -> Model:
-        return for_draws(require_ratings("Gibbs", model))
-
     def check(self, model: Model, data: Data) -> None:
         settings_of(require_ratings("Gibbs", model), self.rank)
 
@@ -140,10 +137,8 @@ class RatingsGibbs(CollapsedGibbs):
     start_sweeps: of the variational fits from which chains start. rank: of covariates the principal coordinates that
     are used. implicit: learn from who rated what, too, as in variational Bayes.
 
-    Where the priors of covariances are the defaults, draws have a narrower one, under which they predict better:
-    ``InverseWishart(K + 1, .1 (K + 1) D^2)``; ``Fit.model`` has it. The status has the R-hat and effective size of
-    sigma and of mean and size of the predictions of all pairs, which do not tell rotations apart, and of the log joint,
-    which needs longer chains than predictions do.
+    The status has the R-hat and effective size of sigma and of mean and size of the predictions of all pairs, which do
+    not tell rotations apart, and of the log joint, which needs longer chains than predictions do.
 
     Salakhutdinov & Mnih, *Bayesian probabilistic matrix factorization using MCMC*, ICML 2008.
     """

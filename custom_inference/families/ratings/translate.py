@@ -234,16 +234,20 @@ def bins_of(drift: Drift | None) -> dict[str, Array]:
 def variational_draws(at: _variational.RatingFactors, count: int, generator: np.random.Generator) -> list[Values]:
     """Draws from the variational posterior, in which its factors are independent.
 
-    Rows come in fours, of the same noise with the signs of ``_SIGNS``: over each four the mean of a_u + c_i + v_u'v_i
-    is that of the posterior, without Monte Carlo error, and each draw alone has the posterior's distribution.
+    Rows and what they are regressed on come in fours, of the same noise with the signs of ``_SIGNS``: over each four
+    the mean of a_u + c_i + v_u'v_i is that of the posterior, without Monte Carlo error, of new users and items too, and
+    each draw alone has the posterior's distribution.
     """
     sides, shape = (at.user, at.item), at.settings.unit_shape
     roots = [np.linalg.cholesky(unpack_symmetric(side.covariance, side.mean.shape[1])) for side in sides]
-    found, noise, spread = [], [np.zeros(0)] * 2, dict[str, Array]()
+    found, noise, spread, drawn = [], [np.zeros(0)] * 2, dict[str, Array](), list[RowPrior]()
+    own = [side.prior for side in sides if side.prior is not None]
     for number in range(count):
         if number % 4 == 0:
             normals = [generator.standard_normal(side.mean.shape) for side in sides]
             noise = [np.einsum("nij,nj->ni", root, one) for root, one in zip(roots, normals, strict=True)]
+            drawn = [draw_prior(prior, side.design, side.settings, generator)
+                     for prior, side in zip(own, sides, strict=True)]  # fmt: skip
             offsets = {} if at.drift is None else at.drift.bins
             deviations = {site: np.sqrt(one.variance).reshape(one.shape) for site, one in offsets.items()}
             spread = {site: one * generator.standard_normal(one.shape) for site, one in deviations.items()}
@@ -253,9 +257,8 @@ def variational_draws(at: _variational.RatingFactors, count: int, generator: np.
         if shape:
             shapes = [shape + 0.5 * side.ratings.counts for side in sides]
             gains = [gain * generator.standard_gamma(a) / a for gain, a in zip(gains, shapes, strict=True)]
-        priors = [
-            draw_prior(side.prior, side.design, side.settings, generator) for side in sides if side.prior is not None
-        ]
+        priors = [replace(one, coefficient=prior.coefficient + sign * (one.coefficient - prior.coefficient))
+                  for one, prior, sign in zip(drawn, own, signs, strict=True)]  # fmt: skip
         tau = float(generator.gamma(at.tau_shape) / at.tau_rate) if at.outcomes is None else 1.0
         bins = {site: mean + signs[0] * spread[site] for site, mean in bins_of(at.drift).items()}
         each = (rows[0], rows[1]), (gains[0], gains[1]), (priors[0], priors[1])

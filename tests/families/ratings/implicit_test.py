@@ -88,14 +88,17 @@ def test_what_new_rows_start_from_is_the_regression_on_feedback(fits, side):
     columns = feedback.columns(side, fit.data)
     assert np.allclose(columns, design.columns)
     rows = torch.randn(len(columns), 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    found = feedback.prior(side, columns, rows, None, 0, None)
+    found = feedback.prior(side, columns, rows, None, 0)
     ridge = np.array([said["ridges"][0][side == "item"]])
     each = units[side].numpy()
     best = prior_given_rows(rows.numpy() / each, np.zeros((2, 2)), design, getattr(settings, side), ridge, learn=False)
     gram = design.gram + ridge[0] * np.eye(design.gram.shape[1])
     solved = np.linalg.solve(gram, design.columns.T @ rows.numpy())
     assert np.allclose(found.mean, best.coefficient[0] * each + design.columns @ solved)
-    assert np.allclose(found.covariance, np.linalg.inv(best.precision) * np.outer(each, each))
+    # E[S] of the inverse Wishart, times 1 and what is not known of m and B at these columns.
+    wider = 1 + 1 / best.strength + np.einsum("np,np->n", design.columns, np.linalg.solve(gram, design.columns.T).T)
+    expected = best.scale / (best.degrees - 3) * np.outer(each, each)
+    assert np.allclose(found.covariance, wider[:, None, None] * expected)
 
 
 def test_feedback_and_covariates_are_blocks_of_their_own(world):
