@@ -15,6 +15,7 @@ from custom_inference.families.responses.predict import predict_response, respon
 from custom_inference.families.responses.supervised import SupervisedDirichlet
 from custom_inference.families.topics import OF_TOPICS
 from custom_inference.families.topics.propose import TopicProposals
+from custom_inference.families.topics.tokens import token_filter
 from ppl_models import Model, SupervisedLDA
 
 
@@ -38,6 +39,7 @@ FAMILIES = (
         sampler=SupervisedSampler,
         methods={"prediction_constrained": PredictionConstrained, "monte_carlo_em": MonteCarloEM},
         default="prediction_constrained",
+        estimator=token_filter,
         presentation=OF_RESPONSES,
         predict=predict_response,
     ),
