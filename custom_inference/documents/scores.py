@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -32,7 +32,9 @@ from custom_inference.documents.samplers import split_tokens
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.admixture import Admixture, read_admixture
 from ppl_models import Data, DataError, DataWarning, MethodError, Model
-from ppl_models.core.errors import unknown_name
+from ppl_models.core.errors import unknown_name, warn_of_absent
+from ppl_models.data.covariates import read_before
+from ppl_models.data.held import Source
 from ppl_models.distributions import Tokens
 
 #: Draws of what proportions are functions of, over which these are averaged: rounds, and draws of each.
@@ -94,10 +96,10 @@ def held_out(
     proportions have no Dirichlet prior, they are those of the fit's own inference.
     Samplers answer with the evidence itself where it is a closed form: of mixtures, and of proportions that are known.
 
-    What the documents are given, such as labels, covariates or slices of time, is told by its name, and is what the
-    program says without it where it is not told. What the model observes beside the words (responses, links) is left
-    out: the score is of the words alone. floor: topics are raised to this and normalised; without, words that a topic
-    excludes can have probability 0.
+    What the documents are given (labels, covariates, slices of time) is told by its name, with a DataWarning where the
+    fit had it and they have not: the score is then what the program says of such documents. What the model observes
+    beside the words (responses, links) is left out: the score is of the words alone.
+    floor: topics are raised to this and normalised; without, words that a topic excludes can have probability 0.
 
     Raises MethodError for an unknown ``how``, a setting that it does not have, and what is observed beside the words.
     """
@@ -108,15 +110,13 @@ def held_out(
     valid = (*bounds_of(fit.model), ANNEALED, *_HOW)
     if how not in valid:
         raise MethodError(unknown_name("score of held-out documents", how, valid))
-    beside = {site: settings.pop(site) for site in fit.model.other_sites if site in settings}
-    data = _words_given(fit.model, fit.read(x, mask, **beside))
-    if "held_out" in settings:
-        settings["held_out"] = _words_given(fit.model, fit.read(settings["held_out"], None, **beside))
     if how in _HOW and not {"topic", "topic_logit"} & set(fit.globals):
         bounds = ", ".join(bounds_of(fit.model))
         raise MethodError(f"how = {how!r} is for models with topics; valid for {type(fit.model).__name__}: {bounds}")
-    rows = DocumentRows.of(data, coefficient=bool(getattr(fit.model, "coefficient", False)))
-    problem = _Problem(fit, _raise_topics(fit, floor), data, rows)
+    beside = {site: settings.pop(site) for site in fit.model.other_sites if site in settings}
+    problem = _pose(fit, _read(fit, x, mask, beside), floor)
+    if "held_out" in settings:
+        settings["held_out"] = _read(fit, settings["held_out"], None, beside)
     score = _HOW.get(how) or (_anneal if how == ANNEALED else partial(_bound, name=how))
     known = [name for name in inspect.signature(score).parameters if name not in ("problem", "name")]
     for name in settings:
@@ -135,14 +135,25 @@ def without_observed(model: Model, data: Data) -> Data:
     return replace(data, others=given, between=())
 
 
-def _words_given(model: Model, data: Data) -> Data:
-    """Return documents with what they are given. Raises MethodError for what is observed beside the words."""
-    for site in set(data.others) & set(model.sites_of("observed")):
+def _read(fit: Fit, x: Source, mask: Any, beside: Mapping[str, Any]) -> Data:
+    """Read documents, with what they are given. Warn of what those of the fit were given and these are not. Raises
+    MethodError for what is observed beside the words."""
+    model, own = fit.model, read_before(x)
+    told = {site for site, value in beside.items() if value is not None} | set(() if own is None else own.others)
+    for site in told & set(model.sites_of("observed")):
         raise MethodError(
             f"'{site}' of held-out documents of {type(model).__name__} is observed beside their words, and depends on "
             f"the topics of all their tokens; a score is of words alone: expected documents without '{site}'"
         )
-    return data
+    for site in set(model.sites_of("given")) & set(fit.data.others) - told:
+        warn_of_absent(site, "the program says something else of these", f"{site}=..., of each, as the fit had it")
+    return without_observed(model, fit.read(x, mask, **beside))
+
+
+def _pose(fit: Fit, data: Data, floor: float) -> _Problem:
+    """Put documents beside the globals of a fit, whose topics have no word below ``floor``."""
+    rows = DocumentRows.of(data, coefficient=bool(getattr(fit.model, "coefficient", False)))
+    return _Problem(fit, _raise_topics(fit, floor), data, rows)
 
 
 def _raise_topics(fit: Fit, floor: float) -> dict[str, Tensor]:

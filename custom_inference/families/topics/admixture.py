@@ -2,9 +2,9 @@
 
     pi_i ~ Dirichlet(alpha_i),   a token of document i is word v with probability sum_k pi_ik b_{g(i) k v}
 
-Concentrations may be 0 (labels that a document lacks), depend on covariates, or be weights of sticks; topics may be mixed
-by a matrix of the document's class, or be those of its slice of time. The program is run at proportions that are one
-component each, which gives b, and at random ones, which proves that the words' probabilities are linear in pi.
+Concentrations may be 0 (labels that a document lacks), depend on covariates, or be weights of sticks; topics may be
+mixed by a matrix of the document's class, or be those of its slice of time. The program is run at proportions that are
+one component each, which gives b, and at random ones, which proves that the words' probabilities are linear in pi.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _BLOCK, _MOST = 2**23, 2**28
 
 @dataclass(frozen=True)
 class Admixture:
-    """N documents, their concentrations alpha (N, K), G tables of topics (G, K, V), and which of these each has (N,)."""
+    """rows: N documents. alpha: their concentrations (N, K). topic: G tables of topics (G, K, V), one of which each
+    document has: group (N,)."""
 
     rows: DocumentRows
     alpha: Tensor
@@ -114,5 +115,5 @@ def _run(model: Model, values: Mapping[str, Tensor], data: Data, proportion: Ten
     latent and of the words."""
     held = dict(values) if proportion is None else {**values, model.local_site: proportion}
     with isolated(0), default_dtype(data.x.dtype):
-        nodes = poutine.trace(pyro.condition(model, data=held)).get_trace(data.x, **data.arguments).nodes
-    return tuple(nodes[site]["fn"] for site in (model.local_site, model.observed_site))
+        nodes: Any = poutine.trace(pyro.condition(model, data=held)).get_trace(data.x, **data.arguments).nodes
+    return nodes[model.local_site]["fn"], nodes[model.observed_site]["fn"]
