@@ -19,7 +19,7 @@ from custom_inference.methods import fit as default_fit
 from ppl_models import MODELS, Data, DataWarning, MethodError, Model, ModelError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.unsized import with_sizes
-from ppl_models.data.held import is_text
+from ppl_models.data.held import Source, is_text
 
 
 @dataclass(frozen=True)
@@ -91,16 +91,11 @@ def cross_validate(
     others: what stands beside the words, as for ``fit``. What documents are given is given to their scores, too; what
         is observed (responses, links) is not: scores are of words.
     """
-    kind: Any = _family(family)
+    kind = _family(family)
     sizes = list(dict.fromkeys(int(size) for size in num_topics))
     if not sizes:
         raise MethodError("no numbers of topics to choose from")
-    concentration = {name: value for name, value in (model or {}).items() if name in ("alpha", "gamma")}
-    chosen, models = {name: value for name, value in (model or {}).items() if name not in concentration}, []
-    for size in sizes:
-        made, x = with_sizes(kind(**{kind.axes["component"]: size}, **chosen), x, others)
-        models.append(made.with_concentration(**concentration) if concentration else made)
-    data = models[0].prepare(x, dtype=torch.float64, **others)
+    models, data = _size_models(kind, sizes, model or {}, x, others)
     if not 2 <= folds <= len(data):
         raise MethodError(f"folds = {folds}, expected 2 to the {len(data)} documents")
     part = np.random.default_rng(seed).permutation(np.arange(len(data)) % folds)
@@ -125,6 +120,19 @@ def cross_validate(
         whole = [line for line in lines if sum(line["num_topics"] == other["num_topics"] for other in lines) == folds]
         lines = whole or lines
     return CrossValidation(pd.DataFrame(lines), how, kind.__name__, interrupted)
+
+
+def _size_models(
+    kind: type[Model], sizes: list[int], model: Mapping[str, Any], x: Source, others: Mapping[str, Any]
+) -> tuple[list[Any], Data]:
+    """Return models with so many topics, of the sizes of the data, and the data as they read them."""
+    concentration = {name: value for name, value in model.items() if name in ("alpha", "gamma")}
+    axis = kind.axes["component"]
+    settings, models = {name: value for name, value in model.items() if name not in concentration}, []
+    for size in sizes:
+        made, x = with_sizes(kind(**{axis: size}, **settings), x, others)
+        models.append(made.with_concentration(**concentration) if concentration else made)
+    return models, models[0].prepare(x, dtype=torch.float64, **others)
 
 
 def _fit_fold(model: Model, train: Data, **settings: Any) -> Fit:

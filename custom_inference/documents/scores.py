@@ -34,7 +34,7 @@ from custom_inference.families.topics.admixture import Admixture, read_admixture
 from ppl_models import Data, DataError, DataWarning, MethodError, Model
 from ppl_models.core.errors import unknown_name, warn_of_absent
 from ppl_models.data.covariates import read_before
-from ppl_models.data.held import Source
+from ppl_models.data.held import MatrixLike, Source
 from ppl_models.distributions import Tokens
 
 #: Draws of what proportions are functions of, over which these are averaged: rounds, and draws of each.
@@ -135,7 +135,7 @@ def without_observed(model: Model, data: Data) -> Data:
     return replace(data, others=given, between=())
 
 
-def _read(fit: Fit, x: Source, mask: Any, beside: Mapping[str, Any]) -> Data:
+def _read(fit: Fit, x: Source, mask: MatrixLike | None, beside: Mapping[str, Any]) -> Data:
     """Read documents, with what they are given. Warn of what those of the fit were given and these are not. Raises
     MethodError for what is observed beside the words."""
     model, own = fit.model, read_before(x)
