@@ -1,95 +1,205 @@
-"""Predicted responses: E[y | words] of new documents, whose topics are inferred from their words alone."""
+"""Predicted responses: E[y | words] of new documents, whose topics are inferred from their words alone.
+
+With n the numbers of a document's tokens of each topic, and eta = W n / L,
+
+    p(y | words) = E_globals sum_n p(n | words) p(y | eta)
+    p(n | words) proportional to c(n) prod_k Gamma(alpha_k + n_k) / Gamma(alpha_k)
+
+c(n) summing prod_l b_{z_l w_l} over the topics z with these numbers. The sum is exact for short texts; else n is drawn
+by Gibbs sampling, the proportions integrated out. The globals are the draws of the fit, or its point.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.draws import PosteriorDraws, chains_and_draws, has_draws
+from custom_inference.core.isolation import torch_seeded
+from custom_inference.core.predicted import Prediction
 from custom_inference.core.result import Result
 from custom_inference.core.states import Params
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.responses.constrained import OBJECTIVE
 from custom_inference.families.responses.searches import fold_in_documents, shares
 from custom_inference.families.rows.documents import DocumentRows
-from custom_inference.families.topics.dirichlet import LdaDirichlet
+from custom_inference.families.topics.admixture import Admixture, read_admixture
 from custom_inference.families.topics.laplace import LdaLaplace
 from ppl_models import Data, SupervisedLDA
 from ppl_models.distributions.tokens import Cells
-from ppl_models.distributions.topic_means import draw_means, mean_response, tokens_share
+from ppl_models.distributions.topic_means import draw_means, law_of, tokens_share, topic_count_law
 
-#: Draws of the tokens' topics that the probabilities of classes are the mean over; draws of a document's proportions.
-_DRAWS, _PROPORTIONS = 64, 64
-#: Draws of the globals, at most, that a prediction is the mean over.
-_GLOBALS = 20
+#: Draws of the globals, at most, that a prediction is the mean over; draws of responses that intervals are told by.
+_GLOBALS, _RESPONSES = 100, 1000
+#: Sweeps before the first draw of a document's topics, and before those at further globals; draws at the only globals,
+#: and at each of several.
+_BEFORE, _AGAIN, _ALONE, _EACH = 20, 3, 200, 3
+#: Sums are taken over the numbers of tokens of topics where they have about so many terms a document; numbers that are
+#: held at once.
+_TERMS, _NUMBERS = 2e4, 2**22
+#: Draws of proportions under priors that are no Dirichlet.
+_PROPORTIONS = 512
+
+#: Documents, the weights (n, G) of what their tokens' topics may be, and the shares (n, G, K) of the topics then.
+Shares = tuple[Tensor, Tensor, Tensor]
 
 
-def predict_response(fit: Result, data: Data) -> Tensor:
-    """Predict E[y | words], (N,) or (N, R); of classes their probabilities, (N, C). Of fits that hold draws of the
-    globals the mean over draws, else at the point; tokens' topics are summed out (of classes: drawn)."""
-    engine, rows = LdaDirichlet(), DocumentRows.of(data)
+def predict_response(fit: Result, data: Data, *, uncertainty: bool = False) -> Any:
+    """Predict E[y | words], (N,) or (N, R), of classes their probabilities, (N, C): the mean over draws of the globals,
+    where the fit has them or a posterior of them, and over the topics of the tokens given the words.
+
+    uncertainty: give a :class:`Prediction` instead of the means.
+    """
     model: Any = fit.model
-    if fit.bound_name == OBJECTIVE:
-        return _predict_constrained(fit, rows)
-    made = [_at(engine, model, one, rows, fit.seed) for one in draws_of(fit)]
-    return torch.stack(made).mean(0)
+    data = replace(data.to(device="cpu"), others={}, between=())
+    moments, drawn = [], []
+    with torch.no_grad(), torch_seeded(fit.seed):
+        values = list(_draw_globals(fit))
+        each = -(-_RESPONSES // len(values)) if uncertainty else 0
+        for params, parts in zip(values, _share_topics(fit, values, data), strict=True):
+            weight, scale = params["response_weight"].double(), params.get("response_scale")
+            centre = model.scale_of_columns(weight)[0] if model.response == "real" else weight.new_zeros(1)
+            centre = centre if weight.ndim > 1 else centre.squeeze(0)
+            about = (weight - centre.unsqueeze(-1)).movedim(-1, 0)
+            kept = [_respond(model.response, part, about, centre, scale, each) for part in parts]
+            order = torch.cat([places for places, *_ in kept]).argsort()
+            moments.append([torch.cat([one[place] for one in kept])[order] for place in (1, 2, 3)])
+            drawn.append(torch.cat([one[4] for one in kept], 1)[:, order])
+    first, second, noise = (torch.stack(part).mean(0).to(fit.globals["topic"]) for part in zip(*moments, strict=True))
+    if not uncertainty:
+        return first
+    variance = (second - first.square()).clamp(min=0)
+    return Prediction(first, variance.sqrt(), (variance + noise).sqrt(), torch.cat(drawn).to(first))
 
 
-def _predict_constrained(fit: Result, rows: DocumentRows) -> Tensor:
-    """Predict as prediction-constrained training optimises: the mean at the proportions, folded in as in training;
-    averaged over the states that the fit holds."""
+def _respond(
+    kind: str, part: Shares, about: Tensor, centre: Tensor, scale: Tensor | None, draws: int
+) -> tuple[Tensor, ...]:
+    """Return the documents, the mean, the mean square and the noise of what is expected of them, and draws (S, n)."""
+    places, chance, share = part
+    law = law_of(kind, share @ about + centre, None if scale is None else scale.double())
+    mean = law.probs if kind == "categorical" else law.mean
+    noise = mean * (1 - mean) if kind == "categorical" else law.variance
+    wide = chance.reshape(*chance.shape, *[1] * (mean.ndim - 2))
+    moments = [(wide * value).sum(1) for value in (mean, mean.square(), noise)]
+    if not draws:
+        return places, *moments, mean.new_zeros(0, len(places))
+    chosen = torch.multinomial(chance, draws, replacement=True)
+    eta = share.gather(1, chosen.unsqueeze(-1).expand(-1, -1, share.shape[-1])) @ about + centre
+    drawn = law_of(kind, eta, None if scale is None else scale.double()).sample()
+    return places, *moments, drawn.to(mean).transpose(0, 1)
+
+
+def _draw_globals(fit: Result) -> Iterator[Params]:
+    """Give draws of the globals, evenly spaced where the fit has them, or the point."""
+    number = 1
+    if has_draws(fit):
+        chains, length = chains_and_draws(fit)
+        number = min(_GLOBALS, chains * length)
+    elif fit.global_posterior:
+        number = _GLOBALS
+    for params in PosteriorDraws(fit, number, fit.seed).globals_alone():
+        yield {site: value.double().cpu() for site, value in params.items()}
+
+
+def _share_topics(fit: Result, values: list[Params], data: Data) -> Iterator[list[Shares]]:
+    """Give, for each of the globals, what the topics of the documents' tokens may be."""
     model: Any = fit.model
-    alpha = Dirichlet.of(model, "topic_proportion", torch.zeros(())).concentration.expand(model.num_topics)
-    total = []
-    for params in draws_of(fit):
-        weight = params["response_weight"]
-        q = shares(fold_in_documents(rows, params["topic"].cpu(), alpha)).to(weight)
-        total.append(model.response_likelihood.mean(q @ weight.reshape(-1, weight.shape[-1]).T))
-    mean = torch.stack(total).mean(0)
-    return mean.squeeze(1) if model.response != "categorical" and model.num_responses == 1 else mean
+    if fit.bound_name == OBJECTIVE:  # as that training optimises: the proportions, folded in as in training
+        alpha = Dirichlet.of(model, "topic_proportion", torch.zeros(())).concentration.expand(model.num_topics)
+        rows, every = DocumentRows.of(data), torch.arange(len(data))
+        for params in values:
+            share = shares(fold_in_documents(rows, params["topic"].cpu(), alpha)).unsqueeze(1)
+            yield [(every, share.new_ones(len(rows), 1), share)]
+        return
+    topic: np.ndarray | None = None
+    for params in values:
+        said = read_admixture(model, params, data)
+        if said is None:
+            yield [_weigh_proportions(model, params, data, fit.seed)]
+            continue
+        size, length = said.alpha.shape[1], said.rows.lengths
+        short = length * size * (length + 1) ** (size - 1) <= _TERMS
+        parts = [_sum_numbers(said, places) for places in _groups(length, size, short)]
+        places = (~short).nonzero().flatten()
+        if len(places):
+            topic, long = _draw_numbers(said, places, topic, len(values))
+            parts += long
+        yield parts
 
 
-def draws_of(fit: Result) -> list[Params]:
-    """Values of the globals: draws, evenly spaced, where the fit has them, else the point."""
-    sites = fit.model.global_sites
-    if fit.draws is None or not set(sites) <= set(fit.draws):
-        return [fit.globals]
-    flat = {site: fit.draws[site].flatten(0, 1) for site in sites}
-    number = len(flat[sites[0]])
-    chosen = torch.linspace(0, number - 1, min(number, _GLOBALS)).round().long().tolist()
-    return [{site: value[at].to(fit.globals[site]) for site, value in flat.items()} for at in chosen]
+def _groups(length: Tensor, size: int, short: Tensor) -> Iterator[Tensor]:
+    """Give groups of short documents of about the same length, whose sums are held at once."""
+    places = short.nonzero().flatten()
+    places = places[length[places].argsort(stable=True)]
+    while len(places):
+        most = int(_NUMBERS / (size * (float(length[places[-1]]) + 1) ** (size - 1)))
+        yield places[-max(1, most) :]
+        places = places[: -max(1, most)]
 
 
-def _at(engine: LdaDirichlet, model: SupervisedLDA, params: Params, rows: DocumentRows, seed: int) -> Tensor:
-    step = engine.e_step(model, params, rows)
-    share = (step.locals["concentration"].digamma()).softmax(-1)
+def _read_words(said: Admixture, places: Tensor) -> tuple[DocumentRows, Tensor, Tensor, Tensor]:
+    """Return some documents, of their tokens the places among them and b_kw (P, K), and the concentrations."""
+    rows = said.rows.select(places)
+    document, word = rows.tokens()
+    return rows, document, said.topic.mT[said.group[places][document], word], said.alpha[places]
+
+
+def _sum_numbers(said: Admixture, places: Tensor) -> Shares:
+    """Return every numbers of tokens of the topics that documents may have, by weight."""
+    rows, document, word, alpha = _read_words(said, places)
+    cells = Cells(document, document, torch.ones(len(document)).double(), rows.lengths.clamp(min=1))
+    word = word / word.sum(-1, keepdim=True).clamp(min=torch.finfo(word.dtype).tiny)
+    chance, share = topic_count_law(word, cells, torch.eye(word.shape[1]).to(word))
+    number, own = share * cells.length[:, None, None], alpha.clamp(min=1e-300).unsqueeze(1)
+    prior = torch.where(number > 0.5, torch.lgamma(own + number) - torch.lgamma(own), 0.0).sum(-1)
+    return places, torch.softmax(chance.log() + prior, 1), share
+
+
+def _draw_numbers(
+    said: Admixture, places: Tensor, topic: np.ndarray | None, globals_: int
+) -> tuple[np.ndarray, list[Shares]]:
+    """Draw the topics (P,) of all tokens, from those that they had, and return them and documents block by block. Each
+    document has the same random numbers, and so the same draws whatever stands beside it."""
+    from custom_inference.families.responses.kernels import draw_numbers
+
+    draws = _ALONE if globals_ == 1 else _EACH
+    seed = np.uint64(int(torch.randint(2**62, ())))
+    size, tokens, found = said.alpha.shape[1], said.rows.lengths[places].long(), []
+    new = topic is None
+    topic = np.full(int(tokens.sum()), -1, np.int32) if topic is None else topic
+    ends = tokens.cumsum(0)
+    work = torch.maximum(tokens, torch.full_like(tokens, draws)).cumsum(0) * size // _NUMBERS
+    for part in work.unique():
+        some = (work == part).nonzero().flatten()
+        first, last = int(ends[some[0]] - tokens[some[0]]), int(ends[some[-1]])
+        rows, _, word, alpha = _read_words(said, places[some])
+        number = np.zeros((draws, len(rows), size))
+        start = np.concatenate([[0], tokens[some].cumsum(0).numpy()])
+        own: Any = (topic[first:last], start, word.contiguous().numpy(), alpha.contiguous().numpy())
+        draw_numbers(*own, _BEFORE if new else _AGAIN, seed, number)
+        share = torch.as_tensor(number).transpose(0, 1) / rows.lengths[:, None, None]
+        found.append((places[some], share.new_full(share.shape[:2], 1 / draws), share))
+    return topic, found
+
+
+def _weigh_proportions(model: SupervisedLDA, params: Params, data: Data, seed: int) -> Shares:
+    """Return topics of the tokens drawn at draws of the proportions under a prior that is no Dirichlet, by importance:
+    from Laplace's approximation of their posterior."""
+    engine = LdaLaplace()
+    rows = engine.rows(model, data)
     cells = Cells.of(rows.counts)
-    return expected_response(model, params, tokens_share(share, params["topic"], cells), cells, seed)
-
-
-def expected_response(model: SupervisedLDA, params: Params, phi: Tensor, cells: Cells, seed: int) -> Tensor:
-    """Compute E[y] given the tokens' shares phi (M, K)."""
-    weight = params["response_weight"]
-    if model.response == "real":  # of documents without tokens the centre
-        centre = model.scale_of_columns(weight)[0] if weight.ndim > 1 else model.scale_of_columns(weight)[0].squeeze(0)
-        return centre + mean_response("real", weight - centre.unsqueeze(-1), phi, cells)
-    if model.response != "categorical":
-        return mean_response(model.response, weight, phi, cells)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        drawn = [draw_means(phi, cells) @ weight.T for _ in range(_DRAWS)]
-    return torch.softmax(torch.stack(drawn), -1).mean(0)
-
-
-def response_by_draws(fit: Result, data: Data) -> Tensor:
-    """Predict the response under any prior of the proportions: the mean over draws of these, inferred from the words
-    alone."""
-    engine, params = LdaLaplace(), fit.globals
-    model: Any = fit.model
-    rows = engine.rows(model, replace(data, others={}))
-    cells = Cells.of(rows.counts)
-    draws = engine.posterior(model, params, rows, engine.e_step(model, params, rows)).sample(_PROPORTIONS)
-    shares = (tokens_share(one, params["topic"], cells) for one in draws)
-    return torch.stack([expected_response(model, params, phi, cells, fit.seed) for phi in shares]).mean(0)
+    posterior = engine.posterior(model, params, rows, engine.e_step(model, params, rows))
+    drawn, prior = posterior.sample(_PROPORTIONS, seed=seed), model.prior("topic_proportion", like=params["topic"])
+    weight, share = [], []
+    for one in drawn:
+        mixture = (one[cells.row] * params["topic"].T[cells.word]).sum(-1)
+        score = cells.sum_by_document(cells.count * mixture.log()) + prior.log_prob(one)
+        weight.append(score - posterior.log_prob(one))
+        share.append(draw_means(tokens_share(one, params["topic"], cells), cells))
+    return torch.arange(len(data)), torch.softmax(torch.stack(weight, 1), 1), torch.stack(share, 1)
