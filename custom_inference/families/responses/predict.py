@@ -30,9 +30,10 @@ from custom_inference.families.responses.searches import fold_in_documents, shar
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.admixture import Admixture, read_admixture
 from custom_inference.families.topics.laplace import LdaLaplace
+from custom_inference.families.topics.numbers import divide, is_short, read_words, sum_numbers
 from ppl_models import Data, SupervisedLDA
 from ppl_models.distributions.tokens import Cells
-from ppl_models.distributions.topic_means import draw_means, law_of, tokens_share, topic_count_law
+from ppl_models.distributions.topic_means import draw_means, law_of, tokens_share
 
 #: Draws of the globals, at most, that a prediction is the mean over; draws of responses that intervals are told by.
 _GLOBALS, _RESPONSES = 100, 1000
@@ -123,42 +124,15 @@ def _share_topics(fit: Result, values: list[Params], data: Data) -> Iterator[lis
         if said is None:
             yield [_weigh_proportions(model, params, data, fit.seed)]
             continue
-        size, length = said.alpha.shape[1], said.rows.lengths
-        short = length * size * (length + 1) ** (size - 1) <= _TERMS
-        parts = [_sum_numbers(said, places) for places in _groups(length, size, short)]
+        parts, short = [], is_short(said, _TERMS)
+        for places in divide(said, short.nonzero().flatten()):
+            weight, share = sum_numbers(said, places)
+            parts.append((places, weight.softmax(1), share))
         places = (~short).nonzero().flatten()
         if len(places):
             topic, long = _draw_numbers(said, places, topic, len(values))
             parts += long
         yield parts
-
-
-def _groups(length: Tensor, size: int, short: Tensor) -> Iterator[Tensor]:
-    """Give groups of short documents of about the same length, whose sums are held at once."""
-    places = short.nonzero().flatten()
-    places = places[length[places].argsort(stable=True)]
-    while len(places):
-        most = int(_NUMBERS / (size * (float(length[places[-1]]) + 1) ** (size - 1)))
-        yield places[-max(1, most) :]
-        places = places[: -max(1, most)]
-
-
-def _read_words(said: Admixture, places: Tensor) -> tuple[DocumentRows, Tensor, Tensor, Tensor]:
-    """Return some documents, of their tokens the places among them and b_kw (P, K), and the concentrations."""
-    rows = said.rows.select(places)
-    document, word = rows.tokens()
-    return rows, document, said.topic.mT[said.group[places][document], word], said.alpha[places]
-
-
-def _sum_numbers(said: Admixture, places: Tensor) -> Shares:
-    """Return every numbers of tokens of the topics that documents may have, by weight."""
-    rows, document, word, alpha = _read_words(said, places)
-    cells = Cells(document, document, torch.ones(len(document)).double(), rows.lengths.clamp(min=1))
-    word = word / word.sum(-1, keepdim=True).clamp(min=torch.finfo(word.dtype).tiny)
-    chance, share = topic_count_law(word, cells, torch.eye(word.shape[1]).to(word))
-    number, own = share * cells.length[:, None, None], alpha.clamp(min=1e-300).unsqueeze(1)
-    prior = torch.where(number > 0.5, torch.lgamma(own + number) - torch.lgamma(own), 0.0).sum(-1)
-    return places, torch.softmax(chance.log() + prior, 1), share
 
 
 def _draw_numbers(
@@ -178,7 +152,7 @@ def _draw_numbers(
     for part in work.unique():
         some = (work == part).nonzero().flatten()
         first, last = int(ends[some[0]] - tokens[some[0]]), int(ends[some[-1]])
-        rows, _, word, alpha = _read_words(said, places[some])
+        rows, _, word, alpha = read_words(said, places[some])
         number = np.zeros((draws, len(rows), size))
         start = np.concatenate([[0], tokens[some].cumsum(0).numpy()])
         own: Any = (topic[first:last], start, word.contiguous().numpy(), alpha.contiguous().numpy())

@@ -43,6 +43,10 @@ class Admixture:
             places = (self.group == number).nonzero().flatten()
             yield places, self.rows if len(places) == len(self.rows) else self.rows.select(places), topic
 
+    def select(self, places: Tensor) -> Admixture:
+        """Return some of the documents."""
+        return Admixture(self.rows.select(places), self.alpha[places], self.topic, self.group[places])
+
     def of(self, data: Data) -> Admixture:
         """Return the same documents with other words, such as a half of their own."""
         return replace(self, rows=_read_rows(data, coefficient=self.rows.coefficient))
