@@ -12,7 +12,7 @@ import torch
 import custom_inference as ci
 from custom_inference import CollapsedGibbs, Fit
 from custom_inference.core.posteriors import DirichletPosterior
-from custom_inference.families.responses import predict
+from custom_inference.families.topics import numbers
 from ppl_models import LDA, LabeledLDA, MethodError, SupervisedLDA
 from tests.references.supervised_lda import mean_response
 from tests.support.fits import given
@@ -74,13 +74,13 @@ def test_longer_texts_are_drawn_near_the_sums_and_alone_as_among_others(name, mo
     fit = fitted(name, 20, topics=2)
     exact = at_draws(fit, LONG)
     np.testing.assert_allclose(fit.predict(LONG).numpy(), exact, atol=1e-9)
-    monkeypatch.setattr(predict, "_TERMS", 10)
+    monkeypatch.setattr(numbers, "TERMS", 10)
     found = fit.predict(LONG).numpy()
     spread = fit.predict(LONG, uncertainty=True).sd.numpy()
     assert (np.abs(found - exact) < 4 * spread / 20**0.5 + 1e-3).all()
     for one, other in ((found[0], found[3]), (found[1], fit.predict(LONG[1:2]).numpy()[0])):
         np.testing.assert_allclose(one, other, atol=1e-12)
-    monkeypatch.setattr(predict, "_NUMBERS", 100)  # in blocks
+    monkeypatch.setattr(numbers, "_NUMBERS", 100)  # in blocks
     np.testing.assert_allclose(fit.predict(LONG).numpy(), found, atol=1e-12)
 
 

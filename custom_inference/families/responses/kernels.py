@@ -6,7 +6,7 @@ import numpy as np
 
 from custom_inference.families.common.compiled import Ints, Reals, Words, entry, inlined, part
 from custom_inference.families.common.intrinsics import add_up, allocate, find_largest, larger
-from custom_inference.families.common.random import draw_place, find_place
+from custom_inference.families.common.random import find_place
 from custom_inference.families.topics.gibbs_kernels import LANES, _document
 
 
@@ -207,33 +207,3 @@ def sweep_responses(
             _put(new, v, 1, not fixed, here, word_topic, total, eta, weight, length)
             topic[t] = new
     rng[0] = state
-
-
-@entry
-def draw_numbers(topic: Ints, start: Ints, word: Reals, alpha: Reals, before: int, seed: np.uint64, found: Reals):
-    """Draw the topics of tokens by Gibbs sampling in place, the proportions integrated out; set found (D, N, K) to the
-    numbers of tokens of the topics after each of the last D sweeps, of ``before`` + D.
-
-    topic: (P,), -1 of tokens that have none yet. start: (N + 1,). word: (P, K) b_kw of the tokens. alpha: (N, K). The
-    random numbers of every document begin at ``seed``.
-    """
-    size = alpha.shape[1]
-    mass, count, rng = allocate(size), allocate(size), allocate(1, np.uint64)
-    for n in range(len(start) - 1):
-        rng[0] = seed
-        count[:] = 0
-        for t in range(start[n], start[n + 1]):
-            if topic[t] >= 0:
-                count[topic[t]] += 1
-        for sweep in range(before + len(found)):
-            for t in range(start[n], start[n + 1]):
-                if topic[t] >= 0:
-                    count[topic[t]] -= 1
-                total = 0.0
-                for k in range(size):
-                    mass[k] = (count[k] + alpha[n, k]) * word[t, k]
-                    total += mass[k]
-                topic[t] = draw_place(mass, size, total, rng)
-                count[topic[t]] += 1
-            if sweep >= before:
-                found[sweep - before, n] = count

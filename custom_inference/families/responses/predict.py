@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -28,26 +27,17 @@ from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.responses.constrained import OBJECTIVE
 from custom_inference.families.responses.searches import fold_in_documents, shares
 from custom_inference.families.rows.documents import DocumentRows
-from custom_inference.families.topics.admixture import Admixture, read_admixture
+from custom_inference.families.topics.admixture import read_admixture
 from custom_inference.families.topics.laplace import LdaLaplace
-from custom_inference.families.topics.numbers import divide, is_short, read_words, sum_numbers
+from custom_inference.families.topics.numbers import Shares, TopicShares
 from ppl_models import Data, SupervisedLDA
 from ppl_models.distributions.tokens import Cells
 from ppl_models.distributions.topic_means import draw_means, law_of, tokens_share
 
 #: Draws of the globals, at most, that a prediction is the mean over; draws of responses that intervals are told by.
 _GLOBALS, _RESPONSES = 100, 1000
-#: Sweeps before the first draw of a document's topics, and before those at further globals; draws at the only globals,
-#: and at each of several.
-_BEFORE, _AGAIN, _ALONE, _EACH = 20, 3, 200, 3
-#: Sums are taken over the numbers of tokens of topics where they have about so many terms a document; numbers that are
-#: held at once.
-_TERMS, _NUMBERS = 2e4, 2**22
 #: Draws of proportions under priors that are no Dirichlet.
 _PROPORTIONS = 512
-
-#: Documents, the weights (n, G) of what their tokens' topics may be, and the shares (n, G, K) of the topics then.
-Shares = tuple[Tensor, Tensor, Tensor]
 
 
 def predict_response(fit: Result, data: Data, *, uncertainty: bool = False) -> Any:
@@ -118,48 +108,10 @@ def _share_topics(fit: Result, values: list[Params], data: Data) -> Iterator[lis
             share = shares(fold_in_documents(rows, params["topic"].cpu(), alpha)).unsqueeze(1)
             yield [(every, share.new_ones(len(rows), 1), share)]
         return
-    topic: np.ndarray | None = None
+    topics = TopicShares(len(values) > 1, fit.seed)
     for params in values:
         said = read_admixture(model, params, data)
-        if said is None:
-            yield [_weigh_proportions(model, params, data, fit.seed)]
-            continue
-        parts, short = [], is_short(said, _TERMS)
-        for places in divide(said, short.nonzero().flatten()):
-            weight, share = sum_numbers(said, places)
-            parts.append((places, weight.softmax(1), share))
-        places = (~short).nonzero().flatten()
-        if len(places):
-            topic, long = _draw_numbers(said, places, topic, len(values))
-            parts += long
-        yield parts
-
-
-def _draw_numbers(
-    said: Admixture, places: Tensor, topic: np.ndarray | None, globals_: int
-) -> tuple[np.ndarray, list[Shares]]:
-    """Draw the topics (P,) of all tokens, from those that they had, and return them and documents block by block. Each
-    document has the same random numbers, and so the same draws whatever stands beside it."""
-    from custom_inference.families.responses.kernels import draw_numbers
-
-    draws = _ALONE if globals_ == 1 else _EACH
-    seed = np.uint64(int(torch.randint(2**62, ())))
-    size, tokens, found = said.alpha.shape[1], said.rows.lengths[places].long(), []
-    new = topic is None
-    topic = np.full(int(tokens.sum()), -1, np.int32) if topic is None else topic
-    ends = tokens.cumsum(0)
-    work = torch.maximum(tokens, torch.full_like(tokens, draws)).cumsum(0) * size // _NUMBERS
-    for part in work.unique():
-        some = (work == part).nonzero().flatten()
-        first, last = int(ends[some[0]] - tokens[some[0]]), int(ends[some[-1]])
-        rows, _, word, alpha = read_words(said, places[some])
-        number = np.zeros((draws, len(rows), size))
-        start = np.concatenate([[0], tokens[some].cumsum(0).numpy()])
-        own: Any = (topic[first:last], start, word.contiguous().numpy(), alpha.contiguous().numpy())
-        draw_numbers(*own, _BEFORE if new else _AGAIN, seed, number)
-        share = torch.as_tensor(number).transpose(0, 1) / rows.lengths[:, None, None]
-        found.append((places[some], share.new_full(share.shape[:2], 1 / draws), share))
-    return topic, found
+        yield [_weigh_proportions(model, params, data, fit.seed)] if said is None else topics.infer(said)
 
 
 def _weigh_proportions(model: SupervisedLDA, params: Params, data: Data, seed: int) -> Shares:
