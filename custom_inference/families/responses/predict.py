@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from custom_inference.core.draws import PosteriorDraws, chains_and_draws, has_draws
 from custom_inference.core.isolation import torch_seeded
-from custom_inference.core.predicted import Prediction
+from custom_inference.core.predicted import Mixture
 from custom_inference.core.result import Result
 from custom_inference.core.states import Params
 from custom_inference.families.conjugate.dirichlet import Dirichlet
@@ -44,46 +44,21 @@ def predict_response(fit: Result, data: Data, *, uncertainty: bool = False) -> A
     """Predict E[y | words], (N,) or (N, R), of classes their probabilities, (N, C): the mean over draws of the globals,
     where the fit has them or a posterior of them, and over the topics of the tokens given the words.
 
-    uncertainty: give a :class:`Prediction` instead of the means.
+    uncertainty: give a ``Prediction`` instead of the means.
     """
     model: Any = fit.model
     data = replace(data.to(device="cpu"), others={}, between=())
-    moments, drawn = [], []
     with torch.no_grad(), torch_seeded(fit.seed):
         values = list(_draw_globals(fit))
-        each = -(-_RESPONSES // len(values)) if uncertainty else 0
+        found = Mixture(-(-_RESPONSES // len(values)) if uncertainty else 0)
         for params, parts in zip(values, _share_topics(fit, values, data), strict=True):
-            weight, scale = params["response_weight"].double(), params.get("response_scale")
+            weight, scale = params["response_weight"], params.get("response_scale")
             centre = model.scale_of_columns(weight)[0] if model.response == "real" else weight.new_zeros(1)
             centre = centre if weight.ndim > 1 else centre.squeeze(0)
             about = (weight - centre.unsqueeze(-1)).movedim(-1, 0)
-            kept = [_respond(model.response, part, about, centre, scale, each) for part in parts]
-            order = torch.cat([places for places, *_ in kept]).argsort()
-            moments.append([torch.cat([one[place] for one in kept])[order] for place in (1, 2, 3)])
-            drawn.append(torch.cat([one[4] for one in kept], 1)[:, order])
-    first, second, noise = (torch.stack(part).mean(0).to(fit.globals["topic"]) for part in zip(*moments, strict=True))
-    if not uncertainty:
-        return first
-    variance = (second - first.square()).clamp(min=0)
-    return Prediction(first, variance.sqrt(), (variance + noise).sqrt(), torch.cat(drawn).to(first))
-
-
-def _respond(
-    kind: str, part: Shares, about: Tensor, centre: Tensor, scale: Tensor | None, draws: int
-) -> tuple[Tensor, ...]:
-    """Return the documents, the mean, the mean square and the noise of what is expected of them, and draws (S, n)."""
-    places, chance, share = part
-    law = law_of(kind, share @ about + centre, None if scale is None else scale.double())
-    mean = law.probs if kind == "categorical" else law.mean
-    noise = mean * (1 - mean) if kind == "categorical" else law.variance
-    wide = chance.reshape(*chance.shape, *[1] * (mean.ndim - 2))
-    moments = [(wide * value).sum(1) for value in (mean, mean.square(), noise)]
-    if not draws:
-        return places, *moments, mean.new_zeros(0, len(places))
-    chosen = torch.multinomial(chance, draws, replacement=True)
-    eta = share.gather(1, chosen.unsqueeze(-1).expand(-1, -1, share.shape[-1])) @ about + centre
-    drawn = law_of(kind, eta, None if scale is None else scale.double()).sample()
-    return places, *moments, drawn.to(mean).transpose(0, 1)
+            law = partial(law_of, model.response, scale=scale)
+            found.add(law, [(places, chance, share @ about + centre) for places, chance, share in parts])
+    return found.result(fit.globals["topic"])
 
 
 def _draw_globals(fit: Result) -> Iterator[Params]:

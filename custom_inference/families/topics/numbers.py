@@ -99,6 +99,8 @@ def sum_numbers(said: Admixture, places: Tensor) -> tuple[Tensor, Tensor]:
     cells = Cells(document, document, torch.ones(len(document)).to(word), rows.lengths.clamp(min=1))
     total = word.sum(-1, keepdim=True).clamp(min=torch.finfo(word.dtype).tiny)
     chance, share = topic_count_law(word / total, cells, torch.eye(word.shape[1]).to(word))
+    may = (chance > 0).any(0)  # numbers that add up to more than there are tokens are among them
+    chance, share = chance[:, may], share[:, may].clamp(min=0)
     number, own = share * cells.length[:, None, None], alpha.clamp(min=1e-300).unsqueeze(1)
     prior = torch.where(number > 0.5, torch.lgamma(own + number) - torch.lgamma(own), 0.0).sum(-1)
     mass = alpha.sum(-1)
