@@ -84,7 +84,7 @@ class Fit(Result):
         data, whatever their labels.
         Unknown users and items are an error, or are new ones with ``new="prior"``. ``ratings=`` and ``item_ratings=``
         are ratings of further users and items, ``user_covariates=`` covariates of further users, with or without
-        ratings; ``uncertainty=True`` adds standard deviations and intervals.
+        ratings; ``uncertainty=True`` adds standard deviations and intervals, of responses and links too.
 
         For programs of one's own whose rows are given something, E[x | what is given], latents averaged over what they
         are then, at the fit's globals: ``predict(effort=...)``; without arguments for the rows of the fit.
@@ -108,7 +108,15 @@ class Fit(Result):
         if predict is None:
             unlike = {"x": x is not None, "mask": mask is not None, "names": names}
             return self._predict_given([name for name, asked in unlike.items() if asked], given)
-        found = predict(self, self.read(x, mask, **given))
+        options = [*inspect.signature(predict).parameters][2:]
+        taken = {name: given.pop(name) for name in options if name in given}
+        if names and taken:
+            raise MethodError(f"names=True beside {', '.join(taken)}= of predict; expected one of these")
+        known = [*options, *(site for site in self.model.sites_of("given") if site != "labels")]
+        for name in given:
+            if name not in known:
+                raise MethodError(unknown_name(f"argument of predict of {type(self.model).__name__}", name, known))
+        found = predict(self, self.read(x, mask, **given), **taken)
         return evaluate.by_names(self, found) if names else found
 
     def recommend(self, users: Source | None = None, n: int = 10, *, exclude_seen: bool = True, **given: Any) -> Any:

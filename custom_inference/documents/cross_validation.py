@@ -14,11 +14,12 @@ import torch
 
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.method import Method
-from custom_inference.documents.scores import held_out
+from custom_inference.documents.scores import held_out, without_observed
 from custom_inference.methods import fit as default_fit
-from ppl_models import MODELS, Data, DataWarning, MethodError, Model, ModelError, as_documents
+from ppl_models import MODELS, Data, DataWarning, MethodError, Model, ModelError
 from ppl_models.core.errors import unknown_name
-from ppl_models.data.held import is_text
+from ppl_models.core.unsized import with_sizes
+from ppl_models.data.held import Source, is_text
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def cross_validate(
     fitting: Mapping[str, Any] | None = None,
     scoring: Mapping[str, Any] | None = None,
     progress: bool = False,
+    **others: Any,
 ) -> CrossValidation:
     """Held-out perplexity of a document model for several numbers of topics, by folds of documents.
 
@@ -86,23 +88,21 @@ def cross_validate(
         floored, as words of the held-out documents need not occur in the others.
     method, fitting: as in :func:`custom_inference.fit`. model: settings of the model, and ``alpha``, ``gamma`` for
         ``with_concentration``. Documents are put into folds by ``seed``; the same for every number of topics.
+    others: what stands beside the words, as for ``fit``. What documents are given is given to their scores, too; what
+        is observed (responses, links) is not: scores are of words.
     """
     kind = _family(family)
-    data = as_documents(x, dtype=torch.float64)
-    if not 2 <= folds <= len(data):
-        raise MethodError(f"folds = {folds}, expected 2 to the {len(data)} documents")
     sizes = list(dict.fromkeys(int(size) for size in num_topics))
     if not sizes:
         raise MethodError("no numbers of topics to choose from")
+    models, data = _size_models(kind, sizes, model or {}, x, others)
+    if not 2 <= folds <= len(data):
+        raise MethodError(f"folds = {folds}, expected 2 to the {len(data)} documents")
     part = np.random.default_rng(seed).permutation(np.arange(len(data)) % folds)
     lines: list[dict[str, Any]] = []
     interrupted = False
     try:
-        for size in sizes:
-            given = dict(model or {})
-            concentration = {name: given.pop(name) for name in ("alpha", "gamma") if name in given}
-            made: Any = kind.for_data(data, size, **given)
-            made = made.with_concentration(**concentration) if concentration else made
+        for size, made in zip(sizes, models, strict=True):
             if not lines:
                 made.check_for_fitting(data)
             for fold in range(folds):
@@ -110,7 +110,7 @@ def cross_validate(
                 begin = time.perf_counter()
                 fitted = _fit_fold(made, train, seed=seed, method=method, progress=progress, **(fitting or {}))
                 seconds = time.perf_counter() - begin
-                score = held_out(fitted, test, how=how, floor=floor, **(scoring or {}))
+                score = held_out(fitted, without_observed(made, test), how=how, floor=floor, **(scoring or {}))
                 found = {"perplexity": score.perplexity(per), "tokens": int(score.tokens.sum()), "seconds": seconds}
                 lines.append({"num_topics": size, "fold": fold, **found})
     except KeyboardInterrupt:
@@ -120,6 +120,19 @@ def cross_validate(
         whole = [line for line in lines if sum(line["num_topics"] == other["num_topics"] for other in lines) == folds]
         lines = whole or lines
     return CrossValidation(pd.DataFrame(lines), how, kind.__name__, interrupted)
+
+
+def _size_models(
+    kind: type[Model], sizes: list[int], model: Mapping[str, Any], x: Source, others: Mapping[str, Any]
+) -> tuple[list[Any], Data]:
+    """Return models with so many topics, of the sizes of the data, and the data as they read them."""
+    concentration = {name: value for name, value in model.items() if name in ("alpha", "gamma")}
+    axis = kind.axes["component"]
+    settings, models = {name: value for name, value in model.items() if name not in concentration}, []
+    for size in sizes:
+        made, x = with_sizes(kind(**{axis: size}, **settings), x, others)
+        models.append(made.with_concentration(**concentration) if concentration else made)
+    return models, models[0].prepare(x, dtype=torch.float64, **others)
 
 
 def _fit_fold(model: Model, train: Data, **settings: Any) -> Fit:

@@ -77,10 +77,11 @@ def _resample(z: Ints, counts: Reals, weight: Reals, length: int, state: Words):
 
 
 @entry
-def filter_documents(word: Ints, start: Ints, topic: Reals, alpha: Reals, particles: int, sweeps: int, seeds: Words):
-    """Estimates (N,) of log p(w) for the documents ``word[start[i] : start[i + 1]]``; topic (V, K), seeds (N,)."""
+def filter_documents(seen: Reals, start: Ints, alpha: Reals, particles: int, sweeps: int, seeds: Words):
+    """Estimates (N,) of log p(w) of documents whose tokens ``start[i] : start[i + 1]`` have b_k w in ``seen`` (P, K);
+    alpha (N, K), seeds (N,)."""
     found, state = np.zeros(len(start) - 1), np.zeros(1, np.uint64)
     for i in range(len(found)):
         state[0] = seeds[i]
-        found[i] = _filter_particles(topic[word[start[i] : start[i + 1]]], alpha, particles, sweeps, state)
+        found[i] = _filter_particles(seen[start[i] : start[i + 1]], alpha[i], particles, sweeps, state)
     return found

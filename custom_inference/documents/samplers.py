@@ -21,8 +21,8 @@ factor, as printed there, is unbiased only where particles are also drawn anew b
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ from scipy.special import gammaln, logsumexp
 from torch import Tensor
 
 from custom_inference.families.rows.documents import DocumentRows
+from custom_inference.families.topics.admixture import Admixture
 from ppl_models import Data, MethodError
 from ppl_models.data import sparse
 
@@ -59,18 +60,17 @@ class Estimate(NamedTuple):
         return cls(torch.as_tensor(log_mean), torch.as_tensor(error))
 
 
-def importance(
-    topic: Tensor, alpha: Tensor, rows: DocumentRows, expected: Tensor, *, samples: int, from_prior: float, seed: int
-) -> Estimate:
+def importance(said: Admixture, expected: Tensor, *, samples: int, from_prior: float, seed: int) -> Estimate:
     """expected: c (N, K). from_prior: e, the share of the draws that come from the prior."""
-    rng, found = np.random.default_rng(seed), np.zeros((len(rows), samples))
+    rng, found = np.random.default_rng(seed), np.zeros((len(said.rows), samples))
     split = samples if from_prior >= 1 else min(max(1, round(from_prior * samples)), samples - 1)
-    counts, words, prior = sparse.to_scipy(rows.counts), _words_first(topic), alpha.cpu().double().numpy()
+    counts, words = sparse.to_scipy(said.rows.counts), _words_first(said)
     # One document at a time: its draws by its words are a matrix product large enough.
-    for i, c in enumerate(expected.cpu().double().numpy()):
+    for i, (prior, c) in enumerate(zip(_numbers(said.alpha), _numbers(expected), strict=True)):
         stored = slice(counts.indptr[i], counts.indptr[i + 1])
-        seen, count = words[counts.indices[stored]].T, counts.data[stored].astype(float)
-        found[i] = _weights(seen, count, prior, c, samples, split, rng)
+        seen, count = words[said.group[i]][counts.indices[stored]].T, counts.data[stored].astype(float)
+        can = prior > 0
+        found[i] = _weights(seen[can], count, prior[can], c[can], samples, split, rng)
     return Estimate.of(found)
 
 
@@ -102,34 +102,39 @@ def _log_norm(concentration: Array) -> float:
     return float(gammaln(concentration).sum() - gammaln(concentration.sum()))
 
 
-def left_to_right(
-    topic: Tensor, alpha: Tensor, rows: DocumentRows, *, particles: int, sweeps: int, runs: int, seed: int
-) -> Estimate:
+def left_to_right(said: Admixture, *, particles: int, sweeps: int, runs: int, seed: int) -> Estimate:
     """Mean over ``runs`` particle filters, whose spread is the standard error. Tokens come in a random order."""
+    return Estimate.of(np.stack([_filter(said, particles, sweeps, stream) for stream in _streams(seed, runs)], 1))
+
+
+def _filter(said: Admixture, particles: int, sweeps: int, stream: _Stream) -> Array:
+    """Run the compiled filter on all documents, in a random order of their tokens."""
     from custom_inference.documents.kernels import filter_documents
 
-    given = (filter_documents, topic, alpha, rows, particles, sweeps)
-    return Estimate.of(np.stack([_in_batches(*given, stream=stream) for stream in _streams(seed, runs)], 1))
-
-
-def _in_batches(
-    kernel: Callable[..., Array], topic: Tensor, alpha: Tensor, rows: DocumentRows, *settings: Any, stream: _Stream
-) -> Array:
-    """Run a compiled sampler, with its own settings, on all documents, in a random order of their tokens."""
-    words, prior = _words_first(topic), alpha.cpu().double().numpy()
+    words, prior, group = _words_first(said), _numbers(said.alpha), said.group.cpu().numpy()
     seeds_from, order_from = stream
-    row, word = (part.cpu().numpy().astype(np.int64) for part in rows.tokens())
-    word = word[np.lexsort((order_from.random(len(word)), row))]
-    start = np.concatenate([[0], rows.lengths.long().cpu().numpy().cumsum()])
-    seeds = seeds_from.integers(0, 2**63, len(rows)).astype(np.uint64)
-    batches = [slice(i, i + _BATCH) for i in range(0, len(rows), _BATCH)]
-    return np.concatenate(
-        [kernel(word, start[at.start : at.stop + 1], words, prior, *settings, seeds[at]) for at in batches]
-    )
+    row, word = (part.cpu().numpy().astype(np.int64) for part in said.rows.tokens())
+    order = np.lexsort((order_from.random(len(word)), row))
+    row, word = row[order], word[order]
+    start = np.concatenate([[0], said.rows.lengths.long().cpu().numpy().cumsum()])
+    seeds = seeds_from.integers(0, 2**63, len(said.rows)).astype(np.uint64)
+    found = []
+    for first in range(0, len(seeds), _BATCH):
+        at = slice(first, first + _BATCH)
+        tokens = slice(start[first], start[min(first + _BATCH, len(seeds))])
+        ends = start[first : first + _BATCH + 1] - start[first]
+        seen = words[group[row[tokens]], word[tokens]]
+        found.append(filter_documents(seen, ends, prior[at], particles, sweeps, seeds[at]))
+    return np.concatenate(found)
 
 
-def _words_first(topic: Tensor) -> Array:
-    return np.ascontiguousarray(topic.T.cpu().double().numpy())
+def _words_first(said: Admixture) -> Array:
+    """Return the topics of every group, (G, V, K)."""
+    return np.ascontiguousarray(_numbers(said.topic.mT))
+
+
+def _numbers(value: Tensor) -> Array:
+    return value.cpu().double().numpy()
 
 
 def _streams(seed: int, runs: int) -> list[_Stream]:
@@ -141,7 +146,7 @@ def _streams(seed: int, runs: int) -> list[_Stream]:
 def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data, Data]:
     """The tokens of every document in two parts at random: floor(share L_i) of them, and the others.
 
-    Masked entries are in neither part.
+    Masked entries are in neither part. Both parts have what the documents are given.
     """
     if not 0 < share < 1:
         raise MethodError(f"share = {share}, expected a number between 0 and 1")
@@ -151,5 +156,5 @@ def split_tokens(data: Data, *, share: float = 0.5, seed: int = 0) -> tuple[Data
     parts = (sparse.with_values(rows.counts, values) for values in (first, rows.counts.values() - first))
     # Entries that became 0 are not stored.
     stored = (sparse.from_scipy(sparse.to_scipy(x), dtype=data.x.dtype, device=data.x.device) for x in parts)
-    one, other = (Data(x=x, coords=data.coords) for x in stored)
+    one, other = (replace(data, x=x, mask=None) for x in stored)
     return one, other

@@ -11,25 +11,30 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, NamedTuple
+from functools import cached_property, partial
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.core.annealing.estimate import Budget
+from custom_inference.core.annealing.local import anneal_locals
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import seed_of
-from custom_inference.core.local_inference import ANNEALED, anneal_local, bounds_of, log_likelihood
+from custom_inference.core.local_inference import ANNEALED, bounds_of, log_likelihood, solve_local
+from custom_inference.core.predictive import conditional_log_likelihood
 from custom_inference.core.settings import require_positive
 from custom_inference.documents import samplers
 from custom_inference.documents.samplers import split_tokens
 from custom_inference.families.rows.documents import DocumentRows
+from custom_inference.families.topics.admixture import Admixture, read_admixture
 from ppl_models import Data, DataError, DataWarning, MethodError, Model
-from ppl_models.core.errors import unknown_name
+from ppl_models.core.errors import unknown_name, warn_of_absent
+from ppl_models.data.covariates import read_before
+from ppl_models.data.held import MatrixLike, Source
 from ppl_models.distributions import Tokens
 
 #: Draws of what proportions are functions of, over which these are averaged: rounds, and draws of each.
@@ -74,27 +79,29 @@ def perplexity(fit: Fit, x: Any, *, how: str = "completion", per: str = "token",
 def held_out(
     fit: Fit, x: Any, *, how: str = "completion", mask: Any = None, floor: float = 0.0, **settings: Any
 ) -> HeldOut:
-    """log q(y_i) of held-out documents, at the topics of a fit.
+    """log q(y_i) of held-out documents given what stands beside them, at the globals of a fit.
 
     how, with its settings
     ----------------------
-    the name of a bound (``fit.bounds``): "exact" is exact, others bound log p(y_i | topics) from below.
-    "ais": log p(y_i | topics), estimated until the standard errors are small or ``seconds`` = 60 are over, of any model
-        (:class:`custom_inference.AIS`; topics of tokens by particles that look ahead); ``seed``.
-    "importance": log p(y_i | topics) by importance sampling, for short documents; ``samples`` = 1000, ``from_prior`` =
+    the name of a bound (``fit.bounds``): "exact" is exact, others bound log p(y_i | globals) from below.
+    "ais": log p(y_i | globals), estimated until the standard errors are small or ``seconds`` = 60 are over, of any
+        model (:class:`custom_inference.AIS`; topics of tokens by particles that look ahead); ``seed``.
+    "importance": log p(y_i | globals) by importance sampling, for short documents; ``samples`` = 1000, ``from_prior`` =
         .1 the share of the draws that come from the prior (1: all), the others from an approximate posterior; ``seed``.
     "left_to_right": by a particle filter; ``particles`` = 20, ``sweeps`` = 1 of Gibbs a token, ``runs`` = 1; ``seed``.
     "plugin": log p(y_i | proportions folded in from y_i itself, topics): no held-out probability, and too good.
     "completion": proportions are folded in from one half of the tokens of each document and score the other half;
         ``share`` = .5 of the tokens are observed, drawn by ``seed``; or ``x`` is observed and ``held_out`` scored.
-    These two take ``alpha`` (by default the model's) and ``iterations`` = 100 of folding in; see ``fold_in``. Where the
-    model has another prior of proportions than a Dirichlet, they are those of the fit's own inference.
-    Mixtures have one topic a document: their evidence is exact, and is what the samplers are answered with.
+    These two take ``alpha`` (by default the model's) and ``iterations`` = 100 of folding in; see ``fold_in``. Where
+    proportions have no Dirichlet prior, they are those of the fit's own inference.
+    Samplers answer with the evidence itself where it is a closed form: of mixtures, and of proportions that are known.
 
-    What the model takes beside the words (the documents' slices) is given by its name.
+    What the documents are given (labels, covariates, slices of time) is told by its name, with a DataWarning where the
+    fit had it and they have not: the score is then what the program says of such documents. What the model observes
+    beside the words (responses, links) is left out: the score is of the words alone.
     floor: topics are raised to this and normalised; without, words that a topic excludes can have probability 0.
 
-    Raises MethodError for an unknown ``how``, or a setting that it does not have.
+    Raises MethodError for an unknown ``how``, a setting that it does not have, and what is observed beside the words.
     """
     if fit.model.data_kind != "documents":
         raise MethodError(f"{type(fit.model).__name__} is no model of documents; see fit.log_likelihood")
@@ -103,23 +110,13 @@ def held_out(
     valid = (*bounds_of(fit.model), ANNEALED, *_HOW)
     if how not in valid:
         raise MethodError(unknown_name("score of held-out documents", how, valid))
-    beside = {site: settings.pop(site) for site in fit.model.other_sites if site in settings}
-    if "held_out" in settings:
-        settings["held_out"] = fit.read(settings["held_out"], None, **beside)
-    params, data = dict(fit.globals), fit.read(x, mask, **beside)
-    model: Any = fit.model
-    changing = "drift_variance" in model.sites and how in _HOW  # of topics that change
-    if changing:
-        params["topic"], data = model.topics(params), model.dated(data)
-        settings |= {"held_out": model.dated(settings["held_out"])} if "held_out" in settings else {}
-    if "topic" in params:
-        topic = params["topic"].clamp(min=floor)
-        topic = topic / topic.sum(-1, keepdim=True)
-        params["topic"] = topic.transpose(0, 1).flatten(1) if changing else topic
-    elif how in _HOW:
+    if how in _HOW and not {"topic", "topic_logit"} & set(fit.globals):
         bounds = ", ".join(bounds_of(fit.model))
         raise MethodError(f"how = {how!r} is for models with topics; valid for {type(fit.model).__name__}: {bounds}")
-    problem = _Problem(fit.model, params, data, DocumentRows.of(data), partial(_mean_proportions, fit))
+    beside = {site: settings.pop(site) for site in fit.model.other_sites if site in settings}
+    problem = _pose(fit, _read(fit, x, mask, beside), floor)
+    if "held_out" in settings:
+        settings["held_out"] = _read(fit, settings["held_out"], None, beside)
     score = _HOW.get(how) or (_anneal if how == ANNEALED else partial(_bound, name=how))
     known = [name for name in inspect.signature(score).parameters if name not in ("problem", "name")]
     for name in settings:
@@ -132,31 +129,88 @@ def held_out(
     return replace(found, how=how)
 
 
-class _Problem(NamedTuple):
-    """The documents, and a fit's model and globals with floored topics. infer: posterior mean proportions (N, K) of
-    documents, by the fit's own inference."""
+def without_observed(model: Model, data: Data) -> Data:
+    """Return documents with what they are given, without what is observed beside their words."""
+    given = {site: value for site, value in data.others.items() if model.sites[site].role == "given"}
+    return replace(data, others=given, between=())
 
-    model: Model
+
+def _read(fit: Fit, x: Source, mask: MatrixLike | None, beside: Mapping[str, Any]) -> Data:
+    """Read documents, with what they are given. Warn of what those of the fit were given and these are not. Raises
+    MethodError for what is observed beside the words."""
+    model, own = fit.model, read_before(x)
+    told = {site for site, value in beside.items() if value is not None} | set(() if own is None else own.others)
+    for site in told & set(model.sites_of("observed")):
+        raise MethodError(
+            f"'{site}' of held-out documents of {type(model).__name__} is observed beside their words, and depends on "
+            f"the topics of all their tokens; a score is of words alone: expected documents without '{site}'"
+        )
+    for site in set(model.sites_of("given")) & set(fit.data.others) - told:
+        warn_of_absent(site, "the program says something else of these", f"{site}=..., of each, as the fit had it")
+    return without_observed(model, fit.read(x, mask, **beside))
+
+
+def _pose(fit: Fit, data: Data, floor: float) -> _Problem:
+    """Put documents beside the globals of a fit, whose topics have no word below ``floor``."""
+    rows = DocumentRows.of(data, coefficient=bool(getattr(fit.model, "coefficient", False)))
+    return _Problem(fit, _raise_topics(fit, floor), data, rows)
+
+
+def _raise_topics(fit: Fit, floor: float) -> dict[str, Tensor]:
+    """Return the globals, whose topics have no word below ``floor``."""
+    params = dict(fit.globals)
+    site = next((site for site in ("topic", "topic_logit") if site in params), None)
+    if site is None and floor:
+        raise MethodError(f"floor = {floor} of {type(fit.model).__name__}, which has no topics; expected 0")
+    if site is not None and floor:
+        topic = params[site].softmax(-1) if site == "topic_logit" else params[site]
+        topic = topic.clamp(min=floor)
+        topic = topic / topic.sum(-1, keepdim=True)
+        params[site] = topic.log() if site == "topic_logit" else topic
+    return params
+
+
+@dataclass(frozen=True)
+class _Problem:
+    """A fit, its globals with floored topics, and the documents with what they are given."""
+
+    fit: Fit
     params: dict[str, Tensor]
     data: Data
     rows: DocumentRows
-    infer: Callable[[Data], Tensor]
 
     @property
-    def log_coefficient(self) -> Tensor:
-        """What the model counts for the orders of the words, (N,)."""
-        return replace(self.rows, coefficient=getattr(self.model, "coefficient", False)).log_coefficient
+    def model(self) -> Model:
+        return self.fit.model
+
+    @cached_property
+    def said(self) -> Admixture | None:
+        """What the program says of the documents, where it is an admixture with Dirichlet proportions."""
+        return read_admixture(self.model, self.params, self.data)
+
+    def infer(self, data: Data) -> Tensor:
+        """Compute the values (N, K) of the main latent whose proportions are the posterior mean, by the fit's own
+        inference; over draws where proportions are not the values themselves."""
+        model: Any = self.model
+        given: Any = {"fallback": self.fit.solver, "seed": self.fit.seed, "evidence": False}
+        posterior = solve_local(model, self.params, data, **given).posterior
+        mean = posterior.mean
+        if model.proportions(mean) is mean:
+            return mean
+        seeds = (seed_of(self.fit.seed, "proportions", number) for number in range(_ROUNDS))
+        rounds = (model.proportions(posterior.sample(_DRAWS, seed=seed)).mean(0) for seed in seeds)
+        return (sum(rounds, torch.zeros_like(mean)) / _ROUNDS).log()  # whose softmax it is
 
 
 def _bound(problem: _Problem, seed: int = 0, *, name: str) -> HeldOut:
     log_p = log_likelihood(problem.model, problem.params, problem.data, bound=name, seed=seed)
-    return HeldOut(log_probability=log_p - problem.log_coefficient, tokens=problem.rows.lengths)
+    return HeldOut(log_probability=log_p - problem.rows.log_coefficient, tokens=problem.rows.lengths)
 
 
 def _anneal(problem: _Problem, seconds: float = 60.0, seed: int = 0) -> HeldOut:
     require_positive("seconds", seconds)
-    found = anneal_local(problem.model, problem.params, problem.data, Budget(seconds=seconds), seed=seed)
-    log_p = found.bound - problem.log_coefficient
+    found = anneal_locals(problem.model, problem.params, problem.data, Budget(seconds=seconds), seed=seed)
+    log_p = found.log_evidence - problem.rows.log_coefficient
     return HeldOut(log_probability=log_p, tokens=problem.rows.lengths, standard_error=found.standard_error)
 
 
@@ -164,11 +218,11 @@ def _importance(problem: _Problem, samples: int = 1000, from_prior: float = 0.1,
     if samples < 2 or not 0 < from_prior <= 1:
         raise MethodError(f"samples = {samples}, from_prior = {from_prior}; expected at least 2, and a share up to 1")
 
-    def sampler(topic: Tensor, alpha: Tensor, rows: DocumentRows, **settings: Any) -> samplers.Estimate:
+    def sampler(said: Admixture, **settings: Any) -> samplers.Estimate:
         # The prior's share of the folded-in posterior mean is taken off again: what is left are the document's tokens.
-        mean = fold_in(problem.model, problem.params, rows, alpha=alpha, iterations=50)
-        expected = (mean * (rows.lengths.unsqueeze(1) + alpha.sum()) - alpha).clamp(min=0)
-        return samplers.importance(topic, alpha, rows, expected, **settings)
+        weight = said.rows.lengths.unsqueeze(1) + said.alpha.sum(-1, keepdim=True)
+        expected = (fold_in(said, alpha=said.alpha, iterations=50) * weight - said.alpha).clamp(min=0)
+        return samplers.importance(said, expected, **settings)
 
     return _estimate(problem, sampler, samples=samples, from_prior=from_prior, seed=seed)
 
@@ -180,44 +234,44 @@ def _left_to_right(problem: _Problem, particles: int = 20, sweeps: int = 1, runs
 
 
 def _estimate(problem: _Problem, sampler: Callable[..., samplers.Estimate], **settings: Any) -> HeldOut:
-    """Estimate held-out probabilities by a sampler; those of a mixture are exact."""
-    if "mixing_proportion" in problem.model.shapes:  # one topic a document
-        return _bound(problem, name="exact")
-    topic, rows = problem.params["topic"], problem.rows
-    estimate = sampler(topic, topic_prior(problem.model, topic), rows, **settings)
-    log_mean, error = (value.to(topic) for value in estimate)
+    """Estimate held-out probabilities by a sampler; those that are a closed form are exact."""
+    if problem.said is None:
+        if "exact" in bounds_of(problem.model):
+            return _bound(problem, name="exact")
+        raise _no_dirichlet(problem.model)
+    log_mean, error = (value.to(problem.rows.like) for value in sampler(problem.said, **settings))
     error = None if bool(torch.isnan(error).all()) else error
-    return HeldOut(log_probability=log_mean, tokens=rows.lengths, standard_error=error)
+    return HeldOut(log_probability=log_mean, tokens=problem.rows.lengths, standard_error=error)
+
+
+def _no_dirichlet(model: Model) -> MethodError:
+    """Return the error that says of which models there is no particle or importance sampler."""
+    found = f"the proportions of documents of {type(model).__name__} have no Dirichlet prior"
+    return MethodError(f'{found}, which this needs; expected how="completion" or how="{ANNEALED}"')
 
 
 def _score_completion(
-    problem: _Problem, observed: Data, scored: DocumentRows, alpha: ArrayLike | None, iterations: int
+    problem: _Problem, observed: Data, scored: Data, alpha: ArrayLike | None, iterations: int
 ) -> HeldOut:
     """sum_v n_iv log sum_k theta_ik b_kv of the ``scored`` tokens, theta being folded in from the ``observed`` ones; by
-    the fit's own inference where the prior of proportions is no Dirichlet that is the same for all documents."""
-    model, topic = problem.model, problem.params["topic"]
-    if alpha is None and "mixing_proportion" not in model.shapes and not _has_dirichlet(model):
-        proportion = problem.infer(observed).to(topic)
-    else:
-        proportion = fold_in(model, problem.params, DocumentRows.of(observed), alpha=alpha, iterations=iterations)
-    log_p = Tokens(proportion, topic).log_prob(scored.counts.to(topic.dtype))
-    return HeldOut(log_probability=log_p, tokens=scored.lengths)
-
-
-def _mean_proportions(fit: Fit, data: Data) -> Tensor:
-    """Compute posterior mean proportions (N, K), over draws where they are not the local values themselves."""
-    model: Any = fit.model
-    posterior = fit.posterior_of(data)
-    mean = posterior.mean
-    if model.proportions(mean) is mean:
-        return mean
-    seeds = (seed_of(fit.seed, "proportions", number) for number in range(_ROUNDS))
-    rounds = (model.proportions(posterior.sample(_DRAWS, seed=seed)).mean(0) for seed in seeds)
-    return sum(rounds, torch.zeros_like(mean)) / _ROUNDS
+    the fit's own inference where the prior of proportions is no Dirichlet."""
+    rows = DocumentRows.of(scored, coefficient=problem.rows.coefficient)
+    if problem.said is None:
+        if alpha is not None:
+            found = f"the proportions of documents of {type(problem.model).__name__} have no Dirichlet prior"
+            raise MethodError(f"alpha = {alpha}, but {found}; expected none")
+        log_p = conditional_log_likelihood(problem.model, problem.params, scored, problem.infer(observed))
+        return HeldOut(log_probability=log_p - rows.log_coefficient, tokens=rows.lengths)
+    said = problem.said.of(observed)
+    theta = fold_in(said, alpha=alpha, iterations=iterations)
+    log_p = rows.lengths.clone()
+    for places, part, topic in said.of(scored).parts():
+        log_p[places] = Tokens(theta[places], topic).log_prob(part.counts).to(log_p)
+    return HeldOut(log_probability=log_p, tokens=rows.lengths)
 
 
 def _plugin(problem: _Problem, alpha: ArrayLike | None = None, iterations: int = 100) -> HeldOut:
-    return _score_completion(problem, problem.data, problem.rows, alpha, iterations)
+    return _score_completion(problem, problem.data, problem.data, alpha, iterations)
 
 
 def _completion(
@@ -235,7 +289,7 @@ def _completion(
         if len(observed) != len(scored):
             found = f"{len(scored)} held-out documents beside {len(observed)} observed ones"
             raise DataError(found, axis="document", expected="the two parts of the same documents")
-    return _score_completion(problem, observed, DocumentRows.of(scored), alpha, iterations)
+    return _score_completion(problem, observed, scored, alpha, iterations)
 
 
 _HOW: dict[str, Callable[..., HeldOut]] = {
@@ -246,63 +300,37 @@ _HOW: dict[str, Callable[..., HeldOut]] = {
 }
 
 
-def topic_prior(model: Model, like: Tensor, given: ArrayLike | None = None) -> Tensor:
-    """Concentration (K,) of the Dirichlet prior of the topic proportions: as given, or the model's. Raises MethodError
-    for another prior."""
-    if given is not None:
-        alpha = torch.as_tensor(given, dtype=like.dtype, device=like.device).expand(like.shape[0])
-        if not bool(((alpha >= 0) & torch.isfinite(alpha)).all()):
-            raise MethodError(f"alpha = {given}, expected finite numbers of at least 0")
-        return alpha
-    if not _has_dirichlet(model):
-        found = f"documents of {type(model).__name__} have no Dirichlet prior of '{model.local_site}' in common"
-        raise MethodError(f'{found}, which this needs; expected how="completion" or how="{ANNEALED}"')
-    return model.priors[model.local_site].concentration.to(like).expand(like.shape[0])
-
-
-def _has_dirichlet(model: Model) -> bool:
-    """Whether the prior of the proportions is a Dirichlet, the same for all documents."""
-    return isinstance(model.priors.get(model.local_site), torch.distributions.Dirichlet)
-
-
-def fold_in(
-    model: Model,
-    params: dict[str, Tensor],
-    rows: DocumentRows,
-    *,
-    alpha: ArrayLike | None = None,
-    iterations: int = 100,
-) -> Tensor:
+def fold_in(said: Admixture, *, alpha: ArrayLike | Tensor | None = None, iterations: int = 100) -> Tensor:
     """Topic proportions (N, K) of documents at fixed topics b (K, V), repeating
 
         r_vk ~ theta_k b_kv,        theta_k ~ alpha_k + sum_v n_v r_vk
 
     from uniform ones. It is CVB0 without taking a token's own topic off, and the mode in the softmax basis of the
-    posterior (MacKay 1998). alpha: by default the model's; 0 is maximum likelihood, the folding-in of PLSA, where the
-    prior of the model is flat: from concentrations that are all at least 1, alpha - 1 is used, the mode as usual.
-
-    Of mixtures the posterior probabilities of the documents' one topic. Documents without tokens get the prior's mean.
+    posterior (MacKay 1998). alpha: of the components that a document can have, by default the model's; 0 is maximum
+    likelihood, the folding-in of PLSA, where the prior of the model is flat: from concentrations that are all at least
+    1, alpha - 1 is used, the mode as usual. Documents without tokens get the prior's mean.
     """
     if iterations < 1:
         raise MethodError(f"iterations = {iterations}, expected at least 1")
-    topic = params["topic"]
-    if "mixing_proportion" in model.shapes:
-        if alpha is not None:
-            raise MethodError(f"alpha = {alpha} for {type(model).__name__}, whose documents have one topic each")
-        log_p = rows.counts.to(topic.dtype) @ torch.log(topic).T.contiguous()
-        return torch.softmax(torch.log(params["mixing_proportion"]) + log_p, -1)
-    concentration = topic_prior(model, topic, alpha)
-    mean = torch.nan_to_num(concentration / concentration.sum(), nan=1 / len(concentration))
-    if alpha is None and bool((concentration >= 1).all()):
-        concentration = concentration - 1
-    found = topic.new_empty(len(rows), len(topic))
-    tiny = torch.finfo(topic.dtype).tiny
-    for block in rows.blocks:
-        seen, count = block.of_words(topic.T), block.count.to(topic)
-        theta = topic.new_ones(len(count), len(topic))
-        for _ in range(iterations):
-            share = count / (seen @ theta.unsqueeze(-1)).squeeze(-1).clamp(min=tiny)
-            theta = concentration + theta * (share.unsqueeze(1) @ seen).squeeze(1)
-        total = theta.sum(-1, keepdim=True)
-        found[block.documents] = torch.where(total > 0, theta / total.clamp(min=tiny), mean)
+    prior, found = said.alpha, torch.empty_like(said.alpha)
+    given = prior if alpha is None else torch.as_tensor(alpha).to(prior)
+    if not bool(((given >= 0) & torch.isfinite(given)).all()):
+        raise MethodError(f"alpha = {alpha}, expected finite numbers of at least 0")
+    can = (prior > 0).to(prior)
+    prior = given * can
+    mean = torch.where(prior.sum(-1, keepdim=True) > 0, prior, can)
+    mean = mean / mean.sum(-1, keepdim=True)
+    if alpha is None:
+        prior = prior - (prior >= 1).all(-1, keepdim=True).to(prior)
+    tiny = torch.finfo(prior.dtype).tiny
+    for places, rows, topic in said.parts():
+        for block in rows.blocks:
+            documents = places[block.documents]
+            seen, count = block.of_words(topic.T), block.count.to(topic)
+            theta = can[documents]
+            for _ in range(iterations):
+                share = count / (seen @ theta.unsqueeze(-1)).squeeze(-1).clamp(min=tiny)
+                theta = prior[documents] + theta * (share.unsqueeze(1) @ seen).squeeze(1)
+            total = theta.sum(-1, keepdim=True)
+            found[documents] = torch.where(total > 0, theta / total.clamp(min=tiny), mean[documents])
     return found

@@ -147,7 +147,8 @@ class CollapsedGibbs(Settings, Method):
         diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
         same = [mode for mode in modes if any(mode.record is one for one in agreeing)]
         remarks = left_out(modes[0], [mode for mode in modes if mode not in same])
-        each = sampler.keep_each([one.mean for one in usable], [one.locals for one in usable])
+        parts = ([getattr(one, name) for one in usable] for name in ("mean", "draws", "locals"))
+        each = sampler.keep_each(*parts)
         remarks += [f"predictions are the mean over all {len(usable)} chains"] * (len(usable) > 1 and bool(each))
         beside = ", ".join(["q", *best.chain.list_sampled()])
         return Fit(

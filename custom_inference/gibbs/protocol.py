@@ -126,10 +126,13 @@ class Sampler(abc.ABC):
         """The posterior of the training rows' locals from those of the draws (S, N, ...), each already reordered to
         the labels that are reported; the bound is NaN."""
 
-    def keep_each(self, means: list[Params], locals_: list[list[Tensor]]) -> Params:
-        """What predictions average over all chains, in whatever modes these are, from each one's means of the globals
-        and its draws of the locals: tensors (chain, ...), by names that begin with "each_"; by default nothing."""
-        del means, locals_
+    def keep_each(
+        self, means: list[Params], draws: list[dict[str, list[Tensor]]], locals_: list[list[Tensor]]
+    ) -> Params:
+        """What predictions average over all chains, in whatever modes these are, from each one's means of the globals,
+        its draws of them and of the locals: tensors (chain, ...), by names that begin with "each_"; by default
+        nothing."""
+        del means, draws, locals_
         return {}
 
     def relabel(self, locals_: Tensor, order: Tensor) -> Tensor:

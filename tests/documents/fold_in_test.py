@@ -9,7 +9,7 @@ import torch
 
 from custom_inference.documents import held_out, perplexity, split_tokens
 from custom_inference.documents.scores import fold_in
-from custom_inference.families.rows.documents import DocumentRows
+from custom_inference.families.topics.admixture import read_admixture
 from ppl_models import LDA, PLSA, MethodError, as_documents
 from ppl_models.data import sparse as _sparse
 from ppl_models.datasets import sample_lda
@@ -34,15 +34,15 @@ def folded(counts: np.ndarray, alpha: np.ndarray, iterations: int) -> np.ndarray
 
 
 def test_folding_in_is_the_fixed_point():
-    rows = DocumentRows.of(as_documents(COUNTS))
-    model, params = lda().model, {"topic": torch.as_tensor(TOPIC)}
-    np.testing.assert_allclose(fold_in(model, params, rows, iterations=7), folded(COUNTS, ALPHA, 7), atol=1e-12)
-    flat = PLSA(num_topics=3, vocabulary_size=5)
-    mine = fold_in(flat, params, rows, iterations=7)
+    params, data = {"topic": torch.as_tensor(TOPIC)}, as_documents(COUNTS)
+    said = read_admixture(lda().model, params, data)
+    np.testing.assert_allclose(fold_in(said, iterations=7), folded(COUNTS, ALPHA, 7), atol=1e-12)
+    flat = read_admixture(PLSA(num_topics=3, vocabulary_size=5), params, data)
+    mine = fold_in(flat, iterations=7)
     np.testing.assert_allclose(mine, folded(COUNTS, np.zeros(3), 7), atol=1e-12)
-    assert torch.equal(mine, fold_in(model, params, rows, alpha=0, iterations=7))
+    assert torch.equal(mine, fold_in(said, alpha=0, iterations=7))
     # Of PLSA it climbs the likelihood: no small step on the simplex does better at the end.
-    theta = fold_in(flat, params, rows, iterations=5000).numpy()
+    theta = fold_in(flat, iterations=5000).numpy()
     score = (COUNTS * np.log(theta @ TOPIC)).sum(1)
     for direction in np.random.default_rng(0).dirichlet(np.ones(3), 50):
         moved = 0.999 * theta + 0.001 * direction

@@ -222,7 +222,7 @@ def test_settings_without_meaning_are_refused(settings, message):
 def test_documents_of_another_kind_are_refused():
     with pytest.raises(DataError, match="3 held-out documents beside 6 observed"):
         held_out(lda(), COUNTS, held_out=COUNTS[:3])
-    with pytest.raises(MethodError, match="whose documents have one topic each"):
+    with pytest.raises(MethodError, match="alpha = 0.1, but .*MixtureOfMultinomials have no Dirichlet prior"):
         held_out(mixture(), COUNTS, alpha=0.1)
     example = NOCA.example()
     fit = given(example.model, {}, example.data)
@@ -235,7 +235,7 @@ def test_documents_of_another_kind_are_refused():
 def test_halves_of_documents_are_scored_under_every_model_of_topics(name):
     example = MODELS[name].example()
     fit = given(example.model, {s: v for s, v in example.truth.items() if s in example.model.shapes}, example.data)
-    beside = {site: example.data.others[site] for site in example.model.other_sites if site in example.data.others}
+    beside = {site: value for site, value in example.data.others.items() if example.model.sites[site].role == "given"}
     assert 1 < perplexity(fit, example.data.x, **beside) < 3 * example.data.num_features
 
 

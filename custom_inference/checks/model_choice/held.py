@@ -23,7 +23,7 @@ from torch import Tensor
 
 from custom_inference.core.fit import Fit, require_complete
 from custom_inference.core.local_inference import bounds_of, log_likelihood, scalable_bound
-from custom_inference.documents.scores import held_out
+from custom_inference.documents.scores import held_out, without_observed
 from custom_inference.graphs.links import HeldDyads, hold_out_dyads, link_probability
 from custom_inference.methods import fit as default_fit
 from ppl_models import CapacityError, Data, DataError, DataWarning, GraphData, MethodError, Model, Ratings
@@ -180,8 +180,7 @@ def _score_rows(fit: Fit, test: Data) -> tuple[Array, Array, str]:
 
 
 def _score_documents(fit: Fit, test: Data) -> tuple[Array, Array, str]:
-    beside = {site: test.others[site] for site in fit.model.other_sites if site in test.others}
-    found = held_out(fit, test, how="completion", floor=_FLOOR, seed=fit.seed, **beside)
+    found = held_out(fit, without_observed(fit.model, test), how="completion", floor=_FLOOR, seed=fit.seed)
     return found.log_probability.double().cpu().numpy(), found.tokens.double().cpu().numpy(), ""
 
 

@@ -13,6 +13,7 @@ from custom_inference.em.method import VariationalEM
 from custom_inference.em.search import Search
 from custom_inference.families.dynamics.cvb0 import DynamicCvb0, DynamicProposals
 from custom_inference.families.dynamics.gaussian import DynamicGaussian
+from custom_inference.families.topics.tokens import token_filter
 from ppl_models import DTM, Data
 
 
@@ -57,6 +58,7 @@ FAMILIES = (
                 VariationalEM, guide="cvb0", max_iterations=20, tolerance=2e-3, search=Search(settle=4, climb=100)
             )
         },
+        estimator=token_filter,
         presentation=OF_DYNAMIC_TOPICS,
     ),
 )

@@ -47,6 +47,7 @@ _DISCRIMINATIVE = Family(
     default="dirichlet",
     search=ClassProposals,
     stages=("collapsed Gibbs sampling, topics merged",),
+    estimator=token_filter,
     presentation=replace(OF_TOPICS, share=token_share(OF_TOPICS.share)),
     predict=predict_classes,
     otherwise=Family(model=DiscriminativeLDA),

@@ -138,9 +138,10 @@ def leaning(model: DiscriminativeLDA, params: Params, usage: Tensor | None) -> P
 
 def predict_classes(fit: Fit, data: Data) -> Tensor:
     """Compute P(class | words), (N, C), proportional to p(c) p(words | c): p(c) by how many training documents had the
-    class (one more counted for each), p(words | c) by the bound of the evidence at the fit's globals."""
+    class (one more counted for each), p(words | c) at the fit's globals, as ``weigh_labels`` has it."""
     count = fit.data.others["labels"].sum(0)
-    return weigh_labels(ClassDirichlet(), fit, data, torch.eye(len(count)), count)
+    each = torch.eye(len(count))
+    return weigh_labels(ClassDirichlet(), fit, data, each, count, each)
 
 
 def token_share(share: Share | None) -> Share:

@@ -14,16 +14,18 @@ therefore LDA's, on scores multiplied by 0 where a topic is not allowed, and the
 CVB0 takes concentrations of 0 as they are: what is 0 stays 0 when it is multiplied.
 
 With p(s) the share of the training documents that had the set of labels s (one more counted for each, so that none is
-impossible), and the evidence of a document's words under the topics that s allows, by its variational bound:
+impossible), and the evidence of a document's words under the topics that s allows:
 
     p(s | words)  proportional to  p(s) p(words | s),        p(label l | words) = sum over sets s with l of p(s | words)
 
-Only sets that some training document had are considered: where all had one label these are the labels.
+Only sets that some training document had are considered: where all had one label these are the labels. A bound is the
+looser the more labels a set has; so the evidence is a sum over the numbers of tokens of each topic, or, of longer
+documents, an unbiased estimate by particles. Sets whose bound is far below the best are left with their bounds.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -32,11 +34,22 @@ from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.fit import Fit
 from custom_inference.core.posteriors import DirichletPosterior
 from custom_inference.families.rows.documents import DocumentRows
+from custom_inference.families.topics.admixture import Admixture, read_admixture
 from custom_inference.families.topics.common import TopicEngine
 from custom_inference.families.topics.cvb0 import LdaCvb0, TopicCounts
 from custom_inference.families.topics.dirichlet import LdaDirichlet, TopicScores
+from custom_inference.families.topics.numbers import divide, is_short, sum_numbers
+from custom_inference.families.topics.tokens import TokenFilter
 from custom_inference.families.topics.vb import LdaVB, TopicPosteriors
 from ppl_models import Data, LabeledLDA, MethodError
+from ppl_models.core.errors import warn_of_data
+
+#: Sets of labels whose bounds are further below the best are not looked at again.
+_SLACK = 20.0
+#: Sums of about so many terms are taken; runs of particle filters, and their particles, beyond.
+_TERMS, _RUNS, _PARTICLES = 2e5, 4, 64
+#: Standard errors of probabilities of labels that are said.
+_UNSURE = 0.1
 
 
 class _Labelled(TopicEngine):
@@ -117,19 +130,58 @@ class LabelledCvb0(_Labelled, LdaCvb0):
 def predict_labels(fit: Fit, data: Data) -> Tensor:
     """Compute the probability of every label (N, L) by the words alone."""
     sets, count = label_sets(fit)
-    found = weigh_labels(LabelledDirichlet(), fit, data, sets, count)
-    return found @ sets.to(found)
+    return weigh_labels(LabelledDirichlet(), fit, data, sets, count, sets)
 
 
-def weigh_labels(engine: LdaDirichlet, fit: Fit, data: Data, sets: Tensor, count: Tensor) -> Tensor:
-    """Compute p(s | words) of sets of labels (S, L) that so many training documents had, (S,); one more is counted for
-    each. Returns (N, S)."""
-    joint = []
-    for labels, number in zip(sets, count.tolist(), strict=True):
-        given = Data(x=data.x, mask=data.mask, others={"labels": labels.to(data.x).expand(len(data), -1)})
-        bound = engine.e_step(fit.model, fit.globals, engine.rows(fit.model, given)).bound
-        joint.append(bound + torch.log(bound.new_tensor(number + 1)))
-    return torch.softmax(torch.stack(joint, -1), -1)
+def weigh_labels(engine: LdaDirichlet, fit: Fit, data: Data, sets: Tensor, count: Tensor, labels: Tensor) -> Tensor:
+    """Compute p(label | words), (N, L), the sum of p(s | words) over sets of labels (S, C) that so many training
+    documents had, (S,), by which of the labels (S, L) are in them. One document more is counted for each set.
+
+    Warns where the estimates of the evidence leave probabilities uncertain.
+    """
+    model = fit.model
+    data = replace(data.to(dtype=torch.float64, device="cpu"), others={}, between=())
+    params = {site: value.double().cpu() for site, value in fit.globals.items()}
+    given = [replace(data, others={"labels": one.to(data.x).expand(len(data), -1)}) for one in sets]
+    prior = torch.log(count.to(data.x) + 1)
+    joint = [engine.e_step(model, params, engine.rows(model, one)).bound for one in given]
+    bound = torch.stack(joint, -1) + prior
+    near = bound > bound.amax(-1, keepdim=True) - _SLACK
+    found = bound.repeat(_RUNS, 1, 1)
+    for place, one in enumerate(given):
+        some = near[:, place].nonzero().flatten()
+        said = read_admixture(model, params, one.rows(slice(0, 1)))
+        if said is not None and len(some):
+            alike = torch.zeros_like(some)
+            said = Admixture(DocumentRows.of(one).select(some), said.alpha[alike], said.topic, alike)
+            found[:, some, place] = _estimate_evidence(said, fit.seed) + prior[place]
+    share = labels.to(found)
+    chance = torch.softmax(found.logsumexp(0), -1) @ share
+    error = (torch.softmax(found, -1) @ share).std(0) / _RUNS**0.5
+    unsure = (error > _UNSURE).any(-1)
+    if bool(unsure.any()):
+        warn_of_data(
+            f"labels: the standard error of a probability is {float(error.max()):.2g} at most, above {_UNSURE:g} in "
+            f"{int(unsure.sum())} of {len(error)} documents, whose evidence is estimated"
+        )
+    return chance.to(fit.globals["topic"])
+
+
+def _estimate_evidence(said: Admixture, seed: int) -> Tensor:
+    """Return log p(words) of documents that all may use the same topics: sums, of long documents with several topics
+    estimates by particle filters, (runs, N)."""
+    can = (said.alpha > 0).any(0)
+    said = replace(said, alpha=said.alpha[:, can], topic=said.topic[:, can])
+    short = is_short(said, _TERMS)
+    found = said.alpha.new_zeros(_RUNS, len(said.alpha))
+    for places in divide(said, short.nonzero().flatten()):
+        found[:, places] = sum_numbers(said, places)[0].logsumexp(1)
+    places = (~short).nonzero().flatten()
+    if len(places):
+        filters = TokenFilter.of(said.select(places))
+        generator, few = torch.Generator().manual_seed(seed), torch.full((len(places),), _PARTICLES)
+        found[:, places] = torch.stack([filters.run(few, generator)[0] for _ in range(_RUNS)])
+    return found
 
 
 def label_sets(fit: Fit) -> tuple[Tensor, Tensor]:

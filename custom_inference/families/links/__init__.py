@@ -14,6 +14,7 @@ from custom_inference.families.links.variational import LinkedDirichlet
 from custom_inference.families.rows.documents import ByCells
 from custom_inference.families.topics import OF_TOPICS, num_words
 from custom_inference.families.topics.propose import TopicProposals
+from custom_inference.families.topics.tokens import token_filter
 from custom_inference.gibbs import CollapsedGibbs
 from ppl_models import RTM
 
@@ -33,6 +34,7 @@ FAMILIES = (
         methods={"gibbs": SAMPLED},
         default="gibbs",
         by_size=ByCells("dirichlet"),
+        estimator=token_filter,
         presentation=OF_LINKS,
         predict=predict_links,
         reads_queries=True,

@@ -30,6 +30,9 @@ from custom_inference.families.topics.gibbs import LdaSampler, topic_priors
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import RTM, Data, PriorError
 
+#: Numbers of the proportions of all draws that are kept, at most.
+_KEPT = 2**22
+
 
 class ProportionsChain(LinkChain):
     """LDA's chain with a topic for every link; a link of ``link_copies`` has as many.
@@ -124,12 +127,26 @@ class LinkSampler(LdaSampler):
         explicit |= {} if topics is None else {"topic": topics}
         return with_hyper_parameters(model, chain, explicit, seed, start)
 
-    def keep_each(self, means: list[Params], locals_: list[list[Tensor]]) -> Params:
-        """Keep each chain's topics, weights, bias and mean proportions, in single precision."""
-        drawn = (torch.stack(one) for one in locals_)
-        share = [(one / one.sum(-1, keepdim=True)).mean(0) for one in drawn]
-        sites = {site: torch.stack([one[site] for one in means]) for site in ("topic", "link_weight", "link_bias")}
-        return {f"each_{name}": value.float() for name, value in {**sites, "share": torch.stack(share)}.items()}
+    def keep_each(
+        self, means: list[Params], draws: list[dict[str, list[Tensor]]], locals_: list[list[Tensor]]
+    ) -> Params:
+        """Keep each chain's topics, and the weights, bias and mean proportions of its draws, or, where these are many
+        numbers, of all of them together; in single precision."""
+        share = [torch.stack(one) / torch.stack(one).sum(-1, keepdim=True) for one in locals_]
+        sites, beside = (
+            {site: torch.stack([one[site] for one in means]) for site in means[0]},
+            ("link_weight", "link_bias"),
+        )
+        least = min(len(one) for one in share)
+        whole = all(
+            len(one.get(site, ())) == len(each) for site in beside for one, each in zip(draws, share, strict=True)
+        )
+        if whole and len(share) * least * share[0][0].numel() <= _KEPT:
+            sites |= {site: torch.stack([torch.stack(one[site][:least]) for one in draws]) for site in beside}
+            shares = torch.stack([one[:least] for one in share])
+        else:
+            shares = torch.stack([one.mean(0) for one in share])
+        return {f"each_{name}": sites[name].float() for name in ("topic", *beside)} | {"each_share": shares.float()}
 
     def local_posterior(self, model: RTM, params: Params, data: Data, *, seed: int = 0) -> Local:
         """Infer the locals by the variational engine, which leaves the links out where it has no bound for them."""

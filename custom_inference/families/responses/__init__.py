@@ -11,10 +11,11 @@ from custom_inference.core.registry import Family
 from custom_inference.families.responses.constrained import PredictionConstrained
 from custom_inference.families.responses.gibbs import SupervisedSampler
 from custom_inference.families.responses.monte_carlo import MonteCarloEM
-from custom_inference.families.responses.predict import predict_response, response_by_draws
+from custom_inference.families.responses.predict import predict_response
 from custom_inference.families.responses.supervised import SupervisedDirichlet
 from custom_inference.families.topics import OF_TOPICS
 from custom_inference.families.topics.propose import TopicProposals
+from custom_inference.families.topics.tokens import token_filter
 from ppl_models import Model, SupervisedLDA
 
 
@@ -31,13 +32,14 @@ OF_RESPONSES: Presentation = replace(OF_TOPICS, columns=_weights)
 FAMILIES = (
     Family(
         model=SupervisedLDA,
-        otherwise=Family(model=SupervisedLDA, predict=response_by_draws),
+        otherwise=Family(model=SupervisedLDA, predict=predict_response),
         engines={"dirichlet": SupervisedDirichlet},
         search=TopicProposals,
         stages=("collapsed Gibbs sampling, topics merged",),
         sampler=SupervisedSampler,
         methods={"prediction_constrained": PredictionConstrained, "monte_carlo_em": MonteCarloEM},
         default="prediction_constrained",
+        estimator=token_filter,
         presentation=OF_RESPONSES,
         predict=predict_response,
     ),

@@ -13,7 +13,7 @@ import numpy as np
 
 from custom_inference.families.common.compiled import Ints, Reals, Words, bare, entry, inlined, part
 from custom_inference.families.common.intrinsics import allocate, larger, smaller
-from custom_inference.families.common.random import draw_next
+from custom_inference.families.common.random import draw_next, draw_place
 
 #: Turns in which what is known about tokens to come is taken back.
 _TURNS = 64
@@ -285,4 +285,36 @@ def filter_tokens(
             word[start:end], alpha[n], ahead[start:end], particles[n], kept[start:end], drawn[:, start:end], count,
             present, here, room, weight, chosen, trace, ratio, level, sums, most, rng,
         )  # fmt: skip
+        start = end
+
+
+@entry
+def draw_numbers(topic: Ints, length: Ints, word: Reals, alpha: Reals, before: int, seed: Words, found: Reals):
+    """Draw the topics of tokens by Gibbs sampling in place, the proportions integrated out; set found (D, N, K) to the
+    numbers of tokens of the topics after each of the last D sweeps, of ``before`` + D.
+
+    topic: (P,), -1 of tokens that have none yet. length: (N,). word: (P, K) b_kw of the tokens. alpha: (N, K). The
+    random numbers of every document begin at ``seed`` (1,).
+    """
+    size, start = alpha.shape[1], 0
+    mass, count, rng = allocate(size), allocate(size), allocate(1, np.uint64)
+    for n in range(len(length)):
+        end = start + length[n]
+        rng[0] = seed[0]
+        count[:] = 0
+        for t in range(start, end):
+            if topic[t] >= 0:
+                count[topic[t]] += 1
+        for sweep in range(before + len(found)):
+            for t in range(start, end):
+                if topic[t] >= 0:
+                    count[topic[t]] -= 1
+                total = 0.0
+                for k in range(size):
+                    mass[k] = (count[k] + alpha[n, k]) * word[t, k]
+                    total += mass[k]
+                topic[t] = draw_place(mass, size, total, rng)
+                count[topic[t]] += 1
+            if sweep >= before:
+                found[sweep - before, n] = count
         start = end

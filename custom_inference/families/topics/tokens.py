@@ -26,8 +26,9 @@ from custom_inference.core.annealing.estimate import Budget, Estimated, Sandwich
 from custom_inference.core.annealing.local import Estimator
 from custom_inference.core.annealing.tempering import resample
 from custom_inference.core.engine import Params
-from custom_inference.core.registry import engine_for
+from custom_inference.families.topics.admixture import Admixture, read_admixture
 from ppl_models import Data, Model
+from ppl_models.data import sparse
 
 #: Numbers in the table of all tokens at most.
 _MOST = 2**28
@@ -56,6 +57,16 @@ class TokenFilter(Estimator):
     alpha: Tensor
     constant: Tensor
     ahead: Tensor
+
+    @classmethod
+    def of(cls, said: Admixture) -> TokenFilter:
+        """Take the documents of an admixture, and know nothing ahead."""
+        (document, word), length = said.rows.tokens(), said.rows.lengths.long()
+        mixed = torch.rand(len(word), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        word = word[(document + mixed).argsort()]  # one word several times would say little about what is to come
+        words = said.topic.mT[said.group[document], word].contiguous()
+        constant = said.rows.log_coefficient.double()
+        return cls(length, words, said.alpha.contiguous(), constant, torch.zeros_like(words))
 
     def __len__(self) -> int:
         return len(self.length)
@@ -201,19 +212,9 @@ class TokenFilter(Estimator):
 
 
 def token_filter(model: Model, params: Params, data: Data) -> TokenFilter | None:
-    """Particle filters over the topics of tokens; None where words are missing, and of more tokens times topics than
-    memory has room for."""
-    if data.mask is not None or not bool((data.dense().x == data.dense().x.round()).all()):
+    """Particle filters over the topics of tokens; None where the program is no admixture, of counts that are not whole,
+    and of more tokens times topics than memory has room for."""
+    said = read_admixture(model, params, data) if sparse.is_whole(data.observed_x) else None
+    if said is None or float(said.rows.lengths.sum()) * said.topic.shape[1] > _MOST:
         return None
-    engine: Any = engine_for(model, "dirichlet")
-    rows = engine.rows(model, data)
-    topic = engine.topics(model, dict(params)).double()
-    alpha = engine.document_alpha(model, params, rows).double().expand(len(rows), len(topic))
-    alpha = alpha if rows.weight is None else alpha * (rows.weight > 0)
-    length, (document, word) = rows.lengths.long(), rows.tokens()
-    if len(word) * len(topic) > _MOST:
-        return None
-    mixed = torch.rand(len(word), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    word = word[(document + mixed).argsort()]  # the same words beside each other would say little about what is to come
-    words = topic.T[word].contiguous()
-    return TokenFilter(length, words, alpha.contiguous(), rows.log_coefficient.double(), torch.zeros_like(words))
+    return TokenFilter.of(said)

@@ -55,16 +55,17 @@ def test_the_number_of_topics_follows_from_the_documents(linked):
     assert OPEN["labeled_lda"](vocabulary_size=12).for_data(words, labels=labels).num_topics == 2
 
 
-def test_predictions_are_the_mean_of_what_each_chain_expects(linked):
+def test_predictions_are_the_mean_of_what_each_draw_expects(linked):
     own, words, _, fit = linked
     each = {name: fit.sample_stats[f"each_{name}"].double() for name in ("topic", "link_weight", "link_bias", "share")}
-    assert each["share"].shape == (3, 60, 3) and "the mean over all 3 chains" in fit.status
-    assert torch.allclose(each["share"].sum(-1), torch.ones(3, 60).double(), atol=1e-5)
+    assert each["share"].shape == (3, 4, 60, 3) and "the mean over all 3 chains" in fit.status
+    assert torch.allclose(each["share"].sum(-1), torch.ones(3, 4, 60).double(), atol=1e-5)
     expected = np.zeros((60, 60))
-    for share, weight, bias in zip(*(each[n].numpy() for n in ("share", "link_weight", "link_bias")), strict=True):
+    draws = (each[n].flatten(0, 1).numpy() for n in ("share", "link_weight"))
+    for share, weight in zip(*draws, strict=True):
         for k in range(3):
-            expected += weight[k] * np.outer(share[:, k], share[:, k]) / 3
-        expected += bias / 3
+            expected += weight[k] * np.outer(share[:, k], share[:, k]) / 12
+    expected += float(each["link_bias"].mean())
     found = fit.predict(None)
     assert np.allclose(found.numpy(), expected, rtol=1e-5)
     assert torch.allclose(fit.predict((np.array([3, 0]), np.array([7, 30]))), found[[3, 0], [7, 30]])
