@@ -84,7 +84,8 @@ def _kinds(model: Model, size: int) -> tuple[list[int], tuple[str, ...]]:
         if rows is None:
             entangled.append(site)
         elif len(rows):
-            both = torch.cat([kinds.unsqueeze(1).double(), rows], 1)
+            # Of coordinates the last are the components'.
+            both = torch.cat([kinds.unsqueeze(1).double(), rows[-size:]], 1)
             kinds = torch.unique(both, dim=0, return_inverse=True)[1]
     return kinds.tolist(), tuple(entangled)
 
