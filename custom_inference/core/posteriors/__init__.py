@@ -17,6 +17,7 @@ from custom_inference.core.posteriors.dirichlet import (
     DirichletMixture,
     DirichletPosterior,
     JointDirichletMixture,
+    SticksPosterior,
 )
 from custom_inference.core.posteriors.finite import (
     BernoulliPosterior,
@@ -55,6 +56,7 @@ __all__ = [
     "MixedPosterior",
     "PointPosterior",
     "ScorePosterior",
+    "SticksPosterior",
     "SymmetricBetaPosterior",
     "SymmetricGammaPosterior",
     "TablePosterior",

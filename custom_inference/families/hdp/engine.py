@@ -28,19 +28,17 @@ from custom_inference.core.all_rows import AllRows
 from custom_inference.core.engine import Params
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.rows.documents import DocumentRows
-from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.learned import LearnedConcentration
-from custom_inference.families.topics.propose import TopicProposals, merge_topics
 from ppl_models import HDP
 from ppl_models.distributions import StickBreaking
 
 #: Shares of topics are kept above this.
-_LEAST = 1e-10
+LEAST = 1e-12
 #: What concentrations are kept within.
 _RANGE = 1e-3, 1e4
 #: Rounds of the bound on the likelihood of the shares in an M step.
 _ROUNDS = 2
-_SITES = ("topic_weight", "concentration", "stick_concentration")
+SITES = ("topic_weight", "concentration", "stick_concentration")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,22 +52,22 @@ class HdpDirichlet(LearnedConcentration):
     }
 
     def document_alpha(self, model: HDP, state: Params, rows: DocumentRows) -> Tensor:
-        return (state["concentration"] * state["topic_weight"]).clamp_min(_LEAST)
+        return (state["concentration"] * state["topic_weight"]).clamp_min(LEAST)
 
     def complete(self, model: HDP, params: Params, counts: Tensor | None = None) -> Params:
         """Add shares by the topics' numbers of tokens, equal ones where these are unknown; and a and c of 1."""
         topic, share = params["topic"], params["topic"].new_ones(len(params["topic"]))
         if counts is not None:
             sizes = counts.sum(-1)
-            share = sizes.to(topic) + 1e-3 * sizes.sum() / len(topic) + 1e-6
+            share = sizes.to(topic) + 1e-6 * sizes.sum() / len(topic)
         one = topic.new_ones(())
         return {**params, "topic_weight": share / share.sum(), "concentration": one, "stick_concentration": one.clone()}
 
     def learn_concentration(self, model: HDP, params: Params, rows: AllRows, warm: Params) -> Params:
         """Update beta, a and c so that they climb the likelihood of the expected counts, with their priors."""
-        parts, found = [each["counts"] for _, each in rows.pieces(warm)], {site: params[site] for site in _SITES}
+        parts, found = [each["counts"] for _, each in rows.pieces(warm)], {site: params[site] for site in SITES}
         for _ in range(_ROUNDS):
-            alpha = (found["concentration"] * found["topic_weight"]).clamp_min(_LEAST)
+            alpha = (found["concentration"] * found["topic_weight"]).clamp_min(LEAST)
             each = [expect_tables(alpha, counts) for counts in parts]
             tables, rate = rows.total(*(torch.stack(one).sum(0) for one in zip(*each, strict=True)))
             found = best_shares(model, found, tables, rate)
@@ -96,10 +94,11 @@ def log_density(model: HDP, weight: Tensor, a: Tensor, c: Tensor) -> Tensor:
     return found
 
 
-def expect_tables(alpha: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Compute m_k (K,) and the slope t, both summed over documents with these expected counts (N, K)."""
+def expect_tables(alpha: Tensor, counts: Tensor, total: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Compute m_k (K,) and the slope t, both summed over documents with these expected counts (N, K). total: A, where
+    it is not the sum of alpha."""
     tables = alpha * (torch.digamma(alpha + counts) - torch.digamma(alpha)).sum(0)
-    total = alpha.sum()
+    total = alpha.sum() if total is None else total
     return tables, (torch.digamma(total + counts.sum(-1)) - torch.digamma(total)).sum()
 
 
@@ -108,7 +107,7 @@ def best_shares(model: HDP, at: Params, tables: Tensor, rate: Tensor) -> Params:
     beta."""
     weight, c = at["topic_weight"], at["stick_concentration"]
     law = model.prior("topic_weight", like=weight, values={"stick_concentration": c})
-    of_a, of_c = (model.prior(site, like=c) for site in _SITES[1:])
+    of_a, of_c = (model.prior(site, like=c) for site in SITES[1:])
     a = (tables.sum() + of_a.concentration) / (rate + of_a.rate)
     if has_sticks(model):
         own, later = 1 + tables[:-1], c + tables.flip(0).cumsum(0).flip(0)[1:]
@@ -117,43 +116,5 @@ def best_shares(model: HDP, at: Params, tables: Tensor, rate: Tensor) -> Params:
         c = (len(own) + of_c.concentration) / (of_c.rate - left.log().sum())
     else:
         weight, c = tables + law.concentration, of_c.concentration / of_c.rate
-    weight = (weight / weight.sum()).clamp_min(_LEAST)
-    return dict(zip(_SITES, (weight / weight.sum(), a.clamp(*_RANGE), c.clamp(*_RANGE)), strict=True))
-
-
-#: Passes of the chain, and the concentrations it samples under.
-_SWEEPS, _ALPHA, _MOST_GAMMA = 40, 1.0, 0.05
-
-
-class HdpProposals(TopicProposals):
-    """Starts of the engine."""
-
-    def propose(self, model: HDP, rows: DocumentRows, generator: torch.Generator, attempt: int) -> Params:
-        del attempt
-        gamma = self.engine.words_prior(model, rows.like.values())
-        start = propose_number(model, rows, gamma if gamma.ndim == 1 else gamma.mean(0), generator)
-        one = torch.ones((), dtype=torch.float64)
-        values = {**start, "concentration": one, "stick_concentration": one}
-        return {site: value.to(rows.like) for site, value in values.items()}
-
-
-def propose_number(model: HDP, rows: DocumentRows, gamma: Tensor, generator: torch.Generator) -> Params:
-    """Topics (K, V) and their shares (K,); topics beyond those that were found have next to no share."""
-    size = model.max_topics
-    alpha = torch.full((size,), _ALPHA / size, dtype=torch.float64)
-    seed = int(torch.randint(2**62, (), generator=generator))
-    gamma = gamma.double().clamp(max=_MOST_GAMMA)
-    order = torch.randperm(len(rows), generator=generator)
-    tokens, share = TokenList.for_start(rows.select(order), generator)
-    chain = LdaChain(tokens, size, alpha, gamma, seed)
-    for _ in range(_SWEEPS):
-        chain.sweep()
-    words, usage = torch.as_tensor(chain.word_topic.T).double(), torch.as_tensor(chain.document_topic).double()
-    used = words.sum(1) > 0
-    merged = merge_topics(words[used], usage[:, used], alpha[0], gamma, 1, while_it_gains=True)
-    merged = merged[torch.argsort(merged.sum(-1), descending=True)]
-    counts = torch.zeros(size, words.shape[1], dtype=torch.float64)
-    counts[: len(merged)] = merged if share is None else merged / share
-    weight = counts.sum(-1) + 1e-6 * counts.sum() / size
-    topic = counts + gamma
-    return {"topic": topic / topic.sum(-1, keepdim=True), "topic_weight": weight / weight.sum()}
+    weight = (weight / weight.sum()).clamp_min(LEAST)
+    return dict(zip(SITES, (weight / weight.sum(), a.clamp(*_RANGE), c.clamp(*_RANGE)), strict=True))

@@ -1,0 +1,198 @@
+"""The hierarchical Dirichlet process by variational Bayes: posteriors of the topics, of their shares and of a and c.
+
+q(c) q(v) q(a) prod_k q(b_k) prod_i q(pi_i) prod_il q(y_il): Gammas of a and c, Betas of the sticks, Dirichlets of
+topics and proportions. With n_ik the expected tokens of document i in topic k, L_i the number of its tokens, A = E[a]
+and alpha_k = exp(E[log a] + E[log beta_k]),
+
+    F = sum_i log [Gamma(A) / Gamma(A + L_i)] + sum_ik log [Gamma(alpha_k + n_ik) / Gamma(alpha_k)]
+        + sum_ivk n_iv c_ivk (E[log b_kv] - log c_ivk) - KL of a, c, the sticks and the topics    <=   log p(x)
+
+(after Teh, Kurihara & Welling, *Collapsed variational inference for HDP*, NIPS 2007). log [Gamma(a) / Gamma(a + L)] is
+convex in a, and log [Gamma(alpha + n) / Gamma(alpha)] in log alpha, for whole n, and in n: their means are no less than
+their values at A, at alpha and at the mean of n. With m_k and t the slopes of F in log alpha_k and -A
+(``engine.expect_tables``),
+
+    a ~ Gamma(s_a + m_1 + .. + m_K, r_a + t),        v_k ~ Beta(1 + m_k, E[c] + m_(k+1) + .. + m_K),
+    c ~ Gamma(s_c + U, r_c - E[log(1 - v_1)] - .. - E[log(1 - v_U)]).
+
+The sticks are those of the topics by falling m, unless the topics' priors tell them apart; U is how many of them there
+are up to the last with any m. Topics and sticks after it have their priors, given c, and add nothing to F: a fit is the
+same however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
+from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior, GammaPosterior, SticksPosterior
+from custom_inference.core.states import State
+from custom_inference.families.conjugate.dirichlet import Dirichlet
+from custom_inference.families.conjugate.gamma import Gamma
+from custom_inference.families.hdp.engine import HdpDirichlet, expect_tables
+from custom_inference.families.rows.documents import DocumentRows
+from custom_inference.families.topics.dirichlet import TopicScores
+from ppl_models import HDP, Model
+from ppl_models.core.priors import value_if_known
+from ppl_models.distributions import StickBreaking
+
+#: Tables below which a topic has none.
+_NONE = 1e-9
+#: The rate of the Gamma that stands for a known value.
+_SURE = 1e12
+#: What the tables of all topics together, and the rate of a, are at values to start from.
+_START = 100.0
+#: Halvings of the interval in which E[c] is found.
+_HALVINGS = 60
+_SITES = ("concentration", "stick_concentration")
+
+
+@dataclass(frozen=True)
+class HdpPosteriors(State):
+    """topic: concentrations (K, V). own, rest (K - 1,): Betas of the sticks. place (K,): the stick of each topic.
+    concentration, stick_concentration: (2,), shape and rate."""
+
+    topic: Tensor
+    own: Tensor
+    rest: Tensor
+    place: Tensor
+    concentration: Tensor
+    stick_concentration: Tensor
+
+    def posteriors(self, model: Model) -> Mapping[str, ContinuousPosterior]:
+        sticks = SticksPosterior(self.own, self.rest, self.place.long())
+        of_numbers = {site: GammaPosterior(*getattr(self, site)) for site in _SITES}
+        return {"topic": DirichletPosterior(self.topic), "topic_weight": sticks, **of_numbers}
+
+    @classmethod
+    def of_posteriors(cls, posteriors: Mapping[str, Any]) -> Self:
+        sticks, numbers = posteriors["topic_weight"], [posteriors[site] for site in _SITES]
+        pairs = [torch.stack([each.shape, each.rate]) for each in numbers]
+        return cls(posteriors["topic"].concentration, sticks.own, sticks.rest, sticks.place, *pairs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HdpVB(HdpDirichlet):
+    """Posteriors of all globals."""
+
+    additive = True
+    reads_rows = False
+    integrates_globals = True
+    any_prior_of = _SITES
+
+    name: ClassVar[str] = "vb"
+    state: ClassVar[type[State]] = HdpPosteriors
+    conjugate: ClassVar[Any] = {"topic_weight": (StickBreaking,)}
+
+    def local(self) -> Engine:
+        return HdpDirichlet()
+
+    @staticmethod
+    def suits(model: HDP) -> bool:
+        """Tell whether the priors of the concentrations have closed-form steps: Gamma, or known."""
+        return all(isinstance(model.priors[site], torch.distributions.Gamma) or site in model.known for site in _SITES)
+
+    def check(self, model: HDP, rows: DocumentRows) -> None:
+        """Raises PriorError for priors of the concentrations that are neither Gamma nor known."""
+        super().check(model, rows)
+        for site in _SITES:
+            if site not in model.known:
+                Gamma.of(model, site, rows.like.values())
+
+    def document_alpha(self, model: HDP, state: HdpPosteriors, rows: DocumentRows) -> Tensor:
+        weight = SticksPosterior(state.own, state.rest, state.place.long()).expected_log()
+        return (Gamma(*state.concentration).expected()[0] + weight).exp()
+
+    def scores(self, model: Model, state: HdpPosteriors, temperature: float = 1.0) -> TopicScores:
+        return TopicScores.of(temperature * Dirichlet(state.topic).expected())
+
+    def e_step(
+        self, model: Model, state: HdpPosteriors, rows: DocumentRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
+        step = super().e_step(model, state, rows, warm, temperature=temperature, generator=generator)
+        alpha, mean = self.document_alpha(model, state, rows), Gamma(*state.concentration).mean
+        tables, rate = expect_tables(alpha, step.locals["counts"], mean)
+        falls = _log_fall(mean, rows.lengths) - _log_fall(alpha.sum(), rows.lengths)
+        return step._replace(statistics={**step.statistics, "tables": tables, "rate": rate}, bound=step.bound + falls)
+
+    def m_step(self, model: HDP, state: HdpPosteriors, step: EStep, rows: Any) -> HdpPosteriors:
+        found = step.statistics
+        return self._best(model, found["topic"], found["tables"], found["rate"])
+
+    def _best(self, model: HDP, counts: Tensor, tables: Tensor, rate: Tensor) -> HdpPosteriors:
+        """Return the posteriors that are best at the topics' expected tokens (K, V) and tables (K,)."""
+        gamma = self.words_prior(model, counts)
+        alike = gamma.ndim == 1 or bool((gamma == gamma[0]).all())
+        order = torch.argsort(tables if alike else torch.zeros_like(tables), descending=True, stable=True)
+        tables, place = tables[order], torch.argsort(order)
+        own, later = 1 + tables[:-1], tables.flip(0).cumsum(0).flip(0)[1:]
+        used = (tables > _NONE).nonzero()
+        number = min(int(used.max()) + 1, len(own)) if len(used) else 0
+        c = _of_sticks(model, own[:number], later[:number])
+        a = _prior_of(model, "concentration", tables)
+        if "concentration" not in model.known:
+            a = a + torch.stack([tables.sum(), rate])
+        return HdpPosteriors(gamma + counts, own, c[0] / c[1] + later, place.to(counts), a, c)
+
+    def prior_term(self, model: HDP, state: HdpPosteriors) -> Tensor:
+        """Return minus the divergences of all globals' posteriors from their priors."""
+        topic, own, rest = (part.double() for part in (state.topic, state.own, state.rest))
+        apart = Dirichlet(topic).kl(self.words_prior(model, topic)).sum()
+        for site in set(_SITES) - set(model.known):
+            apart = apart + Gamma(*getattr(state, site).double()).kl(Gamma.of(model, site, topic))
+        log_c, c = Gamma(*state.stick_concentration.double()).expected()
+        number = int(((own - 1 > _NONE) | (rest - c > _NONE)).sum())
+        own, rest = own[:number], rest[:number]
+        on, off, both = (torch.digamma(part) for part in (own, rest, own + rest))
+        density = (own - 1) * (on - both) + (rest - c) * (off - both) - log_c
+        normaliser = torch.lgamma(own + rest) - torch.lgamma(own) - torch.lgamma(rest)
+        return -apart - (density + normaliser).sum()
+
+    def from_counts(self, model: HDP, counts: Tensor) -> HdpPosteriors:
+        sizes = counts.sum(-1)
+        return self._best(model, counts, _START * sizes / sizes.sum(), sizes.new_tensor(_START))
+
+    def initial(self, model: HDP, rows: DocumentRows, generator: torch.Generator) -> HdpPosteriors:
+        return self.from_counts(model, self.random_counts(model, rows, generator))
+
+    def from_point(self, model: HDP, params: Params, rows: DocumentRows, e_step: InitialStep) -> HdpPosteriors:
+        """Return the posteriors that the documents give when their own posteriors are inferred at these values."""
+        return self.from_counts(model, e_step().statistics["topic"])
+
+
+def _log_fall(total: Tensor, lengths: Tensor) -> Tensor:
+    """Compute log [Gamma(A) / Gamma(A + L)]."""
+    return torch.lgamma(total) - torch.lgamma(total + lengths)
+
+
+def _prior_of(model: HDP, site: str, like: Tensor) -> Tensor:
+    """Return shape and rate of the prior of a concentration (2,); of a known one those of next to no variance."""
+    known = value_if_known(model.priors[site])
+    if known is not None:
+        return torch.stack([_SURE * known.to(like), like.new_tensor(_SURE)])
+    return torch.stack([*Gamma.of(model, site, like)])
+
+
+def _of_sticks(model: HDP, own: Tensor, later: Tensor) -> Tensor:
+    """Return shape and rate of c, the fixed point of its update and that of its sticks (U,)."""
+    prior = _prior_of(model, "stick_concentration", own)
+    if "stick_concentration" in model.known:
+        return prior
+    shape, low, high = prior[0] + len(own), own.new_tensor(1e-8).log(), own.new_tensor(1e8).log()
+
+    def find_rate(c: Tensor) -> Tensor:
+        return prior[1] + (torch.digamma(own + c + later) - torch.digamma(c + later)).sum()
+
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        if shape / find_rate(middle.exp()) > middle.exp():
+            low = middle
+        else:
+            high = middle
+    return torch.stack([shape, find_rate(((low + high) / 2).exp())])
