@@ -34,6 +34,7 @@ logits are 0 where all covariates are, and covariates of another origin are anot
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
@@ -106,10 +107,12 @@ class LogisticNormalTopics(AverageDocuments):
         """Return covariates (N, P) in the type of ``like``; where there are none, those of average documents."""
         return self.average(rows, like) if covariates is None else covariates.to(like)
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Count K (V - 1) + P' (K - 1) + K (K - 1) / 2: of B and the covariance what the data can see."""
-        k, rows = self.num_topics, self.design(None, 1, torch.zeros(()))[0].shape[1]
-        return k * (self.vocabulary_size - 1) + rows * (k - 1) + k * (k - 1) // 2
+    def num_unseen(self, num_rows: int) -> int:
+        """Count what the proportions do not show: a number added to all logits, in the rows of B, the covariance and
+        the documents."""
+        unknown = set(self.unknown_sites)
+        rows = sum(math.prod(self.shapes[s][:-1]) for s in ("mean", "prevalence_weight") if s in unknown)
+        return num_rows + rows + self.num_topics * ("covariance" in unknown)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -210,11 +210,11 @@ class MultinomialRegressionLDA(RegressedAdmixture):
             proportion = pyro.sample("topic_proportion", law.mask(True), obs=law.value, infer=certain)
             return documents.observe("x", Tokens(proportion, topic, documents.lengths))
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Count the entries of the globals, one less for each topic, for c and for every row of W: a number added to
-        all logits changes nothing."""
-        del num_rows
-        return super().num_parameters(0) - 1 - self.num_covariates
+    def num_unseen(self, num_rows: int) -> int:
+        """Count a number that may be added to all logits, in c and in every row of W; and the proportions, which follow
+        from these."""
+        rows = {"prevalence_bias": 1, "prevalence_weight": self.num_covariates}
+        return sum(rows[s] for s in rows if s in self.unknown_sites) + num_rows * (self.num_topics - 1)
 
     @classmethod
     def example(cls) -> Example:

@@ -203,12 +203,6 @@ class DiscriminativeCategoricalPCA(RowsWithInputs, LinearScores):
             turned["input_weight"] = values["input_weight"] @ canonical_turn(values["weight"]).T
         return turned
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Count those of exponential-family PCA, and P K of every expert with their E - 1 proportions."""
-        inputs = self.num_experts * self.num_covariates * self.num_components
-        noise = "scale" in self.unknown_sites
-        return super().num_parameters(num_rows) + inputs + self.num_experts - 1 + noise
-
     @classmethod
     def example(cls) -> Example:
         """Two components over six labels and three inputs, sixty rows of two to five labels."""

@@ -134,10 +134,11 @@ class DTM(DatedDocuments):
         """Return the times of documents evenly over the slices, in their order."""
         return {"time": torch.arange(num_rows) * self.num_times // max(num_rows, 1)}
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Count T K (V - 1) of the topics, V - 1 of the background, two scales, and K - 1 of every document."""
-        free = (self.num_times * self.num_topics + 1) * (self.vocabulary_size - 1)
-        return free + 2 + num_rows * (self.num_topics - 1)
+    def num_unseen(self, num_rows: int) -> int:
+        """Count a number that may be added to the logits of all words, of every topic in every slice."""
+        del num_rows
+        drifting = self.num_times * self.num_topics * ("topic_logit" in self.unknown_sites)
+        return drifting + ("background" in self.unknown_sites)
 
     @classmethod
     def example(cls) -> Example:

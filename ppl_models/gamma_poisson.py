@@ -88,6 +88,11 @@ class GammaPoisson(ComponentModel):
         """Return this model with a Gamma(shape, rate) prior of the loadings."""
         return self.with_priors(loading=dist.Gamma(shape, rate))
 
+    def num_unseen(self, num_rows: int) -> int:
+        """Count the scales that can be moved between loadings and activations that are points, or have flat priors."""
+        free = num_rows or is_flat(self.priors["activation"])
+        return self.num_components if free and "loading" in self.unknown_sites else 0
+
     @classmethod
     def example(cls) -> Example:
         """Two components over six features, forty rows of some four events."""
@@ -179,7 +184,3 @@ class NMF(GammaPoisson):
         total = values["loading"].sum(-1)
         found = {**values, "loading": values["loading"] / total.unsqueeze(-1)}
         return {**found, "activation": values["activation"] * total} if "activation" in values else found
-
-    def num_parameters(self, num_rows: int) -> int:
-        """K (N + D - 1): loadings and activations less the scales that can be moved between them."""
-        return self.num_components * (num_rows + self.num_features - 1)

@@ -104,10 +104,6 @@ class HDP(WordCounts):
             proportion = pyro.sample("topic_proportion", proportion_law(concentration, weight))
             return documents.observe("x", Tokens(proportion, topic, documents.lengths))
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Count K (V - 1) of the topics, K - 1 shares, and two concentrations: the proportions are integrated out."""
-        return self.max_topics * (self.vocabulary_size - 1) + self.max_topics + 1
-
     @classmethod
     def example(cls) -> Example:
         """Return two topics over six words, at most four, and forty documents of six to fourteen tokens."""

@@ -247,8 +247,8 @@ class IRM(RelationModel):
         return cls(types=read.types, relations=read.relations, cells=cells, **settings).on_scale_of(data)
 
     def num_parameters(self, num_rows: int) -> int:
-        """Count the concentrations: tables and clusters are integrated out."""
-        return len(self.types)
+        """Count the concentrations where they are unknown: tables and clusters are integrated out."""
+        return len(self.types) * ("concentration" in self.unknown_sites)
 
     @classmethod
     def example(cls) -> Example:

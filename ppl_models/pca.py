@@ -317,11 +317,6 @@ class GaussianPCA(LinearScores, NoisyRows):
             each = scale if self.per_feature_scale else scale.unsqueeze(-1)
             return rows.observe("x", dist.Normal(bias + score @ weight, each))
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Count those of other likelihoods, and the scales."""
-        scales = self.num_features if self.per_feature_scale else 1
-        return super().num_parameters(num_rows) + scales * ("scale" in self.unknown_sites)
-
     @classmethod
     def example(cls) -> Example:
         """Two components over six features, sixty rows."""

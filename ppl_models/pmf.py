@@ -331,12 +331,6 @@ class PMF(RatedItems):
         """Return h_j / sigma^2 of every item, where noise varies."""
         return site["item_precision"] / site["scale"].square().unsqueeze(-1)
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Count those of the globals less K (K - 1) / 2, the rotations, and ``num_rows`` profiles as points."""
-        k, width = self.num_components, self.sizes["coordinate"]
-        total = sum(math.prod(self.shapes[site]) for site in self.unknown_sites)
-        return total + num_rows * width - (k**2 if num_rows else k * (k - 1) // 2)
-
     @classmethod
     def example(cls) -> Example:
         """Thirty-two users who rated all of six items, two factors."""

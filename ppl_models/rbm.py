@@ -17,6 +17,7 @@ entries of x that were not observed drop out of the second factor, and predictio
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, Unpack
@@ -244,11 +245,14 @@ class RBM(UnitModel, HarmoniumModel):
     def times(self, x: Tensor, mask: Tensor | None) -> Tensor | None:
         return None if mask is None or self.missing == "summed" else mask.to(x)
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Return (K + 1) M + K; M = D, or sum_j (C_j - 1) of categories, to whose logits one number can be added."""
+    def num_unseen(self, num_rows: int) -> int:
+        """Count a number that may be added to the logits of each feature's categories, and those that it does not
+        have."""
         del num_rows
-        free = sum(size - 1 for size in self.categories) if self.visible == "categorical" else self.num_features
-        return (self.num_hidden + 1) * free + self.num_hidden
+        if self.visible != "categorical":
+            return 0
+        own = math.prod(self.shapes["visible_bias"]) - sum(size - 1 for size in self.categories)
+        return own * (("visible_bias" in self.unknown_sites) + self.num_hidden * ("weight" in self.unknown_sites))
 
     @classmethod
     def example(cls) -> Example:

@@ -101,10 +101,10 @@ class ReplicatedSoftmax(WordCounts, HarmoniumModel):
         times = times.to(energy.weight)
         return energy.of_rows(energy.hidden_bias.unsqueeze(-2) * times, times)
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Return (K + 1) (V - 1) + K."""
+    def num_unseen(self, num_rows: int) -> int:
+        """Count a number that may be added to the logits of all words, in the biases and in each unit's weights."""
         del num_rows
-        return (self.num_hidden + 1) * (self.num_features - 1) + self.num_hidden
+        return ("visible_bias" in self.unknown_sites) + self.num_hidden * ("weight" in self.unknown_sites)
 
     @classmethod
     def example(cls) -> Example:

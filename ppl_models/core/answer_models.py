@@ -206,11 +206,11 @@ class ResponseModel(AnswerModel):
         padded = PaddedDirichlet(inner.concentration, sizes, getattr(inner, "powers", 0.0), validate_args=False)
         return padded.to_event(event - 1)
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Count the free parameters, without the categories that features do not have."""
+    def num_unseen(self, num_rows: int) -> int:
+        """Count the categories that features do not have."""
+        del num_rows
         lacking = sum(self.most_categories - size for size in self.categories)
-        known = "response" not in self.unknown_sites
-        return super().num_parameters(num_rows) - (0 if known else self.num_components * lacking)
+        return self.num_components * lacking if "response" in self.unknown_sites else 0
 
 
 def draw_responses(weight: Tensor, response: Tensor, generator: torch.Generator) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, Unpack
@@ -147,13 +148,11 @@ class GraphModel(Model):
             raise DataError("not a graph", site=self.observed_site, expected="what ppl_models.graph returns")
         check_graph_for_fitting(data)
 
-    def num_parameters(self, num_rows: int) -> int:
-        """Free parameters; of an undirected model a symmetric site has those of its entries a <= b."""
-        total = super().num_parameters(num_rows)
-        if self.directed:
-            return total
-        below = self.num_blocks * (self.num_blocks - 1) // 2
-        return total - sum(below * torch.Size(self.shapes[site][2:]).numel() for site in self.pair_sites)
+    def num_unseen(self, num_rows: int) -> int:
+        """Count the entries above the diagonal of symmetric sites of an undirected model."""
+        del num_rows
+        above = 0 if self.directed else self.num_blocks * (self.num_blocks - 1) // 2
+        return sum(above * math.prod(self.shapes[s][2:]) for s in self.pair_sites if s in self.unknown_sites)
 
 
 def graph_example(model: GraphModel, x: np.ndarray, truth: Mapping[str, Any]) -> Example:

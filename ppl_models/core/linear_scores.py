@@ -68,14 +68,14 @@ class LinearScores(RowModel):
         """M: natural parameters of a row that the data can tell apart."""
         return self.sizes["feature"]
 
-    def num_parameters(self, num_rows: int) -> int:
-        """KM + M - K (K - 1) / 2 for M natural parameters a row: weights and biases less the rotations.
-
-        With the scores of ``num_rows`` rows estimated as points too: M + K (N + M) - K^2, as any invertible matrix can
-        then be moved from the scores to the weights.
-        """
-        k, m = self.sizes["component"], self.num_natural
-        return m + k * (num_rows + m) - k**2 if num_rows else k * m + m - k * (k - 1) // 2
+    def num_unseen(self, num_rows: int) -> int:
+        """Count the rotations, K (K - 1) / 2; of scores as points K^2, as any invertible matrix can be moved from these
+        to the weights, and K, as what is added to them can be to the biases. And what of logits the data cannot tell
+        apart."""
+        k, unknown, own = self.sizes["component"], self.unknown_sites, math.prod(self.shapes["bias"]) - self.num_natural
+        turns = k**2 if num_rows else k * (k - 1) // 2
+        biases = own + (k if num_rows else 0)
+        return ("weight" in unknown) * (turns + k * own) + ("bias" in unknown) * biases
 
 
 @dataclass(frozen=True)

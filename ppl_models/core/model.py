@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import abc
 import functools
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self, Unpack
@@ -12,7 +11,6 @@ from typing import Any, ClassVar, Self, Unpack
 import torch
 from pyro.poutine.condition_messenger import ConditionMessenger
 from torch import Tensor
-from torch.distributions import constraints
 
 from ppl_models.core import displays, doors, hierarchy, shapes
 from ppl_models.core.errors import ModelError, about, require_whole
@@ -280,18 +278,24 @@ class Model(WithPriors, abc.ABC):
         return rows_of({name: value for name, value in given.items() if name not in columns})
 
     def num_parameters(self, num_rows: int) -> int:
-        """Count the free parameters for AIC and BIC: the entries of the globals, one less for each simplex.
+        """Count the free parameters for AIC and BIC: those of the unknown globals, and of the latents of ``num_rows``
+        rows where these are estimated as points, less what the likelihood does not see of them (``num_unseen``).
 
-        A latent on the simplex counts too, as a point for each of ``num_rows`` rows; models with others override this.
+        A simplex has one less than entries, a positive definite matrix those on and below its diagonal. What is known
+        is not counted, nor are latents of finitely many values, which are no parameters as points either.
         """
-        total = 0
-        for site, shape in self.shapes.items():
-            if site not in self.unknown_sites:
-                continue
-            simplex = constraints.simplex in (self.sites[site].support, support_of(self.priors[site]))
-            total += math.prod(shape) - (math.prod(shape[:-1]) if simplex else 0)
-        memberships = self.sites[self.local_site].support is constraints.simplex
-        return total + (num_rows * (self.local_shape[0] - 1) if memberships else 0)
+        supports = {site: {support_of(self.priors[site]), self.sites[site].support} for site in self.unknown_sites}
+        total = sum(shapes.count_free(self.shapes[site], own) for site, own in supports.items())
+        local = self.sites[self.local_site].support
+        if num_rows and not getattr(local, "is_discrete", True):
+            total += num_rows * shapes.count_free(self.local_shape, {local})
+        return total - self.num_unseen(num_rows)
+
+    def num_unseen(self, num_rows: int) -> int:
+        """Count the dimensions of unknown globals, and of the latents of ``num_rows`` rows as points, along which the
+        likelihood does not change: rotations, a number added to all logits, scales. By default none."""
+        del num_rows
+        return 0
 
     def check_params(self, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """Check names and shapes of the globals in ``params``; known sites get their known values, and missing

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
+
+from torch.distributions import constraints
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.sites import Site
@@ -74,3 +77,11 @@ def _field_of_components(kind: Any, observed: tuple[str, ...], settings: Mapping
         f"which size of {kind.__name__} the number of components is, is not clear: no axis is called 'component', and "
         f"the latent has {', '.join(free) or 'no axis of its own'}; give {wanted} in place of it"
     )
+
+
+def count_free(shape: tuple[int, ...], supports: Collection[constraints.Constraint]) -> int:
+    """Count the free dimensions of values of this shape within all supports: a simplex has one less than entries, a
+    positive definite matrix those on and below its diagonal."""
+    if constraints.positive_definite in supports:
+        return math.prod(shape[:-1]) * (shape[-1] + 1) // 2
+    return math.prod(shape) - (math.prod(shape[:-1]) if constraints.simplex in supports else 0)

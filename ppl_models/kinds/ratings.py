@@ -66,6 +66,11 @@ class RatingModel(RowModel):
                 found[site] = whole @ values[site] @ whole.T
         return found
 
+    def num_unseen(self, num_rows: int) -> int:
+        """Count the rotations of the factors; of users as points, of all invertible matrices."""
+        k = self.sizes["component"]
+        return (k**2 if num_rows else k * (k - 1) // 2) if "item" in self.unknown_sites else 0
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RatedItems(RatingModel):

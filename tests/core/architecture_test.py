@@ -31,6 +31,8 @@ OF_ONE_FAMILY = {
     ("custom_inference.checks.evidence.exact", "topics"),
     ("custom_inference.checks.evidence.labelings", "blocks"),
     ("custom_inference.documents.correlations", "correlated"),
+    ("custom_inference.documents.samplers", "topics"),
+    ("custom_inference.documents.scores", "topics"),
     ("custom_inference.faces.command_line.report.relations", "relations"),
     ("custom_inference.faces.sklearn.machines", "boltzmann"),
     ("custom_inference.graphs.blocks", "blocks"),

@@ -95,25 +95,25 @@ class SticksPosterior(ContinuousPosterior):
     rest: Annotated[Tensor, "s", "positive"]
     place: Annotated[Tensor, "*", "nonnegative_integer"]
 
-    def _spread(self, log_share: Tensor, log_left: Tensor) -> Tensor:
+    def _lay_out(self, log_share: Tensor, log_left: Tensor) -> Tensor:
         """Add logarithms (..., K - 1) of shares, and of what they left, up to those of weights (..., K)."""
         none = log_share.new_zeros(*log_share.shape[:-1], 1)
         before = torch.cat([none, log_left.cumsum(-1)], -1)
         return (torch.cat([log_share, none], -1) + before)[..., self.place]
 
-    def expected_log(self) -> Tensor:
+    def mean_log(self) -> Tensor:
         """Return E[log weight], (K,)."""
         total = torch.digamma(self.own + self.rest)
-        return self._spread(torch.digamma(self.own) - total, torch.digamma(self.rest) - total)
+        return self._lay_out(torch.digamma(self.own) - total, torch.digamma(self.rest) - total)
 
     @property
     def mean(self) -> Tensor:
         total = (self.own + self.rest).log()
-        return self._spread(self.own.log() - total, self.rest.log() - total).exp()
+        return self._lay_out(self.own.log() - total, self.rest.log() - total).exp()
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         pair = _sample_once(torch.stack([self.own, self.rest], -1).expand(num_samples, -1, -1), seed).log()
-        return self._spread(pair[..., 0], pair[..., 1]).exp()
+        return self._lay_out(pair[..., 0], pair[..., 1]).exp()
 
     def log_prob(self, local: Tensor) -> Tensor:
         """Compute log q of weights (..., K) as a density of all but the last: 1 / what was left is the volume."""

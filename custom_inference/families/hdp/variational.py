@@ -105,14 +105,14 @@ class HdpVB(HdpDirichlet):
                 Gamma.of(model, site, rows.like.values())
 
     def document_alpha(self, model: HDP, state: HdpPosteriors, rows: DocumentRows) -> Tensor:
-        weight = SticksPosterior(state.own, state.rest, state.place.long()).expected_log()
+        weight = SticksPosterior(state.own, state.rest, state.place.long()).mean_log()
         return (Gamma(*state.concentration).expected()[0] + weight).exp()
 
     def scores(self, model: Model, state: HdpPosteriors, temperature: float = 1.0) -> TopicScores:
         return TopicScores.of(temperature * Dirichlet(state.topic).expected())
 
     def e_step(
-        self, model: Model, state: HdpPosteriors, rows: DocumentRows, warm: Warm = None, *,
+        self, model: HDP, state: HdpPosteriors, rows: DocumentRows, warm: Warm = None, *,
         temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
         step = super().e_step(model, state, rows, warm, temperature=temperature, generator=generator)
@@ -121,7 +121,7 @@ class HdpVB(HdpDirichlet):
         falls = _log_fall(mean, rows.lengths) - _log_fall(alpha.sum(), rows.lengths)
         return step._replace(statistics={**step.statistics, "tables": tables, "rate": rate}, bound=step.bound + falls)
 
-    def m_step(self, model: HDP, state: HdpPosteriors, step: EStep, rows: Any) -> HdpPosteriors:
+    def m_step(self, model: HDP, state: HdpPosteriors, step: EStep, rows: DocumentRows) -> HdpPosteriors:
         found = step.statistics
         return self._best(model, found["topic"], found["tables"], found["rate"])
 

@@ -216,7 +216,7 @@ def test_bias_starts_at_the_columns_log_odds():
 def test_free_parameters():
     model = LogisticPCA(num_components=2, num_features=7)
     assert model.num_parameters(0) == 14 + 7 - 1
-    assert model.num_parameters(80) == 14 + 7 + 160 - 4
+    assert model.num_parameters(80) == 14 + 7 + 160 - 4 - 2
 
 
 def test_bad_input_is_refused():
