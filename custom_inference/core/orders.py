@@ -27,7 +27,7 @@ from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import LocalSolver, bounds_of, scalable_bound
 from custom_inference.core.registry import engine_for
 from custom_inference.core.stages import Stages
-from ppl_models import Data, Model
+from ppl_models import Data, Model, PriorError
 from ppl_models.core.priors import is_flat
 
 Values = dict[str, Tensor]
@@ -189,5 +189,8 @@ def _exchange_by_rows(model: Model, data: Data, places: Exchangeable, values: Va
         bound = solver.solve(model, moved, some).bound
         return float(bound.double().sum()) * len(data) / len(some) + _log_prior(model, moved)
 
-    order = exchange(tuple(range(places.size)), value, lambda pair: not any({*pair} <= {*one} for one in sets))
+    try:
+        order = exchange(tuple(range(places.size)), value, lambda pair: not any({*pair} <= {*one} for one in sets))
+    except PriorError:  # no bound has steps for these priors
+        return values
     return places.permute(values, torch.tensor(order))

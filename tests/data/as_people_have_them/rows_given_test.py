@@ -115,5 +115,6 @@ def test_estimators_say_what_is_given_with_rows():
     found = {name: one._given_rows for name, one in known.items() if one._given_rows}
     assert found["dtm"] == ("time",) and found["ctm"] == found["random_effects_lda"] == ("covariates",)
     assert found["labeled_lda"] == ("labels",) and found["poisson_pca"] == ("offset",)
-    assert "bilinear_pmf" not in found and "covariate_sbm" not in found  # those are given with users, items and nodes
+    assert found["pmf"] == found["bilinear_pmf"] == ("user_covariates",)  # users are the rows; items are not
+    assert "covariate_sbm" not in found  # those are given with nodes
     assert all(hasattr(known[name], "set_fit_request") for name in found)

@@ -11,6 +11,7 @@ from pyro import poutine
 from scipy.special import softmax
 
 import custom_inference as ci
+from custom_inference.core.draws import PosteriorDraws
 from custom_inference.core.posteriors import LogisticNormalPosterior
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.core.store_priors import prior_from_json
@@ -174,11 +175,13 @@ def test_responses_are_predicted_from_the_words_alone():
     assert "gibbs" not in ci.methods_for(two) and engines_of(model) == {}
     u = torch.linspace(-7, 7, 71, dtype=torch.float64)
     share = torch.tensor(sticks(u[:, None].numpy())[0])
-    topic, weight = fit.params["topic"], fit.params["response_weight"]
-    prior = PRIORS["logistic"](2).base_dist.log_prob(u[:, None])
-    each = softmax((x @ (share @ topic).log().T + prior).numpy(), axis=1)
-    chance = torch.stack([TopicMeanBernoulli(one.expand(len(x), -1), topic, x, weight).mean for one in share], 1)
-    assert np.allclose(fit.predict(x), (each * chance.numpy()).sum(1), atol=0.06)
+    prior, found = PRIORS["logistic"](2).base_dist.log_prob(u[:, None]), []
+    for drawn in PosteriorDraws(fit, 100, fit.seed).globals_alone():
+        topic, weight = drawn["topic"].double(), drawn["response_weight"].double()
+        each = softmax((x @ (share @ topic).log().T + prior).numpy(), axis=1)
+        chance = torch.stack([TopicMeanBernoulli(one.expand(len(x), -1), topic, x, weight).mean for one in share], 1)
+        found.append((each * chance.numpy()).sum(1))
+    assert np.allclose(fit.predict(x), np.mean(found, 0), atol=0.02)
 
 
 @pytest.mark.parametrize("prior", PRIORS)
