@@ -59,7 +59,7 @@ def posterior_draws(
             f"{fit.method_name} gives points of {', '.join(points)}, not a posterior to draw from; methods that give "
             f"one, each for some of the models: {_USE}"
         )
-    number = min(num_draws, _number_of_draws(fit, independent)) if has_draws(fit) else num_draws
+    number = min(num_draws, num_independent(fit, independent)) if has_draws(fit) else num_draws
     source = PosteriorDraws(fit, number, seed)
     each = [source.at(*pair) for pair in source] if locals_ else list(source.globals_alone())
     return {name: torch.stack([one[name] for one in each]) for name in each[0]}
@@ -71,7 +71,7 @@ def has_global_posterior(method: Any, model: Model) -> bool:
     return bool(said(model)) if said is not None else not hasattr(method, "local_posterior")
 
 
-def _number_of_draws(fit: Result, independent: bool) -> int:
+def num_independent(fit: Result, independent: bool = True) -> int:
     """All, or the smallest effective sample size of the globals' entries and log p; of short chains one draw each."""
     assert fit.draws is not None
     chains, length = chains_and_draws(fit)

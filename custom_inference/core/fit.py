@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core import evaluate, store
-from custom_inference.core.expected import predict_given
+from custom_inference.core import evaluate, predictive, store
+from custom_inference.core.expected import Expectation, expect_entries, predict_given
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.registry import family_of, presentation_of
 from custom_inference.core.result import Result
@@ -132,6 +132,30 @@ class Fit(Result):
             found = f"{type(self.model).__name__} predicts no items for users"
             raise MethodError(f"{found}; expected a model of ratings or of clicks, PMF or BilinearPMF")
         return make(self, users, n, exclude_seen=exclude_seen, **given)
+
+    def reconstruct(
+        self, x: Any = None, *, mask: Any = None, how: str = "mode", standard_error: bool = False, **others: Any
+    ) -> Any:
+        """Return E[x_nj] at the most probable code of each row, (N, D), labelled as :meth:`transform` does, columns in
+        the order of the fit; for 0/1 data P(x_nj = 1 | code).
+
+        how: "mode", or "mean" for E[x_nj | what is observed of row n]: the mean over the posterior of the latents, and
+            over the draws of the globals where the fit has such, else at its globals. It is a sum where there is
+            one, an integral (to about 1e-5), or else the mean over draws.
+        standard_error: return, beside the means, their standard errors as estimates: 0 where they are none.
+        """
+        if how not in ("mode", "mean"):
+            raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
+        data = self.read(x, mask, **others)
+        if how == "mean":
+            found = expect_entries(self, data)
+        else:
+            local = self.posterior_of(data).mode
+            predictive.require_copies(self.model, self.globals, local, data)
+            at_mode = predictive.feature_mean(self.model, self.globals, local, like=data)
+            found = Expectation(at_mode, torch.zeros_like(at_mode))
+        labelled = [self.label_entries(x, one, data) for one in found]
+        return tuple(labelled) if standard_error else labelled[0]
 
     def _predict_given(self, unlike: list[str], given: Mapping[str, Any]) -> Tensor:
         """E[x | what rows are given]. unlike: arguments that are not of this."""

@@ -133,15 +133,6 @@ def refuse_draws(model: Model, params: Values, like: Data) -> None:
     refuse_factors(model, factors_in(_forward_few(model, params, 2, like)))
 
 
-def mean_over(model: Model, params: Values, draws: Tensor, like: Data) -> Tensor:
-    """Average E[x_nj | local latents] over draws (S, N, ...) of them: (N, D)."""
-    require_copies(model, params, draws[0], like)
-    total = feature_mean(model, params, draws[0], like=like)
-    for one in draws[1:]:  # one by one: all of them together would take as many matrices of the data's size
-        total = total + feature_mean(model, params, one, like=like)
-    return total / len(draws)
-
-
 def conditional_log_likelihood(model: Model, params: Values, data: Data, local: Tensor) -> Tensor:
     """log p(x_n | local latents, params), (N,), of the observed entries, in blocks of rows; of a graph (1,)."""
     if not model.rows_are_independent:

@@ -32,12 +32,8 @@ from custom_inference.core.reader import Reader
 from custom_inference.core.registry import engines_of
 from custom_inference.core.stages import Stages
 from ppl_models import Data, MethodError, Model
-from ppl_models.core.errors import unknown_name
 from ppl_models.data.held import MatrixLike, Source
 from ppl_models.data.several import same_data
-
-#: Draws of the locals that a reconstruction by the mean averages over.
-_AVERAGED = 200
 
 
 @dataclass(kw_only=True)
@@ -326,20 +322,6 @@ class Result(Labelled):
             for i, one in enumerate(source)
         )
         return model.as_data(torch.stack([run["value"] for run in runs]))
-
-    def reconstruct(self, x: Any = None, *, mask: Any = None, how: str = "mode", **others: Any) -> Any:
-        """Return E[x_nj] at the most probable code of each row, (N, D), labelled as :meth:`transform` does, columns in
-        the order of the fit; for 0/1 data P(x_nj = 1 | code).
-
-        how: "mode", or "mean" to average over the posterior.
-        """
-        if how not in ("mode", "mean"):
-            raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
-        data = self.read(x, mask, **others)
-        posterior = self.posterior_of(data)
-        # Averaging over draws covers every family of posteriors with one rule.
-        draws = posterior.mode[None] if how == "mode" else posterior.sample(_AVERAGED, seed=self.seed)
-        return self.label_entries(x, predictive.mean_over(self.model, self.globals, draws, data), data)
 
     def to(self, device: torch.device | str) -> Self:
         """Move the fit to another device, for what is computed from it; return itself if it is there already.

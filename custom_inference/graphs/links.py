@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from custom_inference.core.draws import has_draws, num_independent
 from custom_inference.core.posteriors import LabellingPosterior
+from custom_inference.core.result import Result
 from custom_inference.graphs.blocks import edges_follow_blocks, graph_of
 from ppl_models import CapacityError, DataError, GraphData, MethodError
 from ppl_models.core.errors import a_value_of
@@ -112,16 +115,31 @@ def link_probability(
 
     Raises DataError for unknown nodes, and for as many of both as there are not.
     """
-    graph, model = graph_of(fit), fit.model
     if isinstance(i, HeldDyads) and j is None:
         i, positions = None, i[:2]
-    first, second = _resolve_pairs(graph, (i, j), positions)
-    total = fit.params[model.component_site].new_zeros(len(first))
-    for weight, site, local in _states(fit):
-        for start in range(0, len(first), _BLOCK):
+    return _average(fit, *_resolve_pairs(graph_of(fit), (i, j), positions), _above_zero)[0]
+
+
+def expected_values(fit: Result, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
+    """Return E[x_ij | graph] of dyads (M,) by the numbers of their nodes, and its standard errors, which only fits with
+    draws have."""
+    return _average(fit, i, j, lambda edge: edge.mean)
+
+
+def _average(fit: Result, i: Tensor, j: Tensor, read: Callable[[Any], Tensor]) -> tuple[Tensor, Tensor]:
+    """Average what is read of the distributions of dyads over the states of a fit: the means, and standard errors."""
+    states = _states(fit)
+    total = torch.zeros(len(i)).to(states[0][2].device, fit.params[fit.model.component_site].dtype)
+    squares, drawn = torch.zeros_like(total), len(states) > 1 and has_draws(fit)
+    for weight, site, local in states:
+        for start in range(0, len(i), _BLOCK):
             part = slice(start, start + _BLOCK)
-            total[part] += weight * _chance(model, site, local, first[part], second[part])
-    return total
+            found = _dyad_means(fit.model, site, local, i[part], j[part], read)
+            total[part] += weight * found
+            squares[part] += weight * found.square()
+    if not drawn:
+        return total, torch.zeros_like(total)
+    return total, ((squares - total.square()).clamp_min(0) / num_independent(fit)).sqrt()
 
 
 def _resolve_pairs(
@@ -147,7 +165,7 @@ def _flat(nodes: Any) -> Any:
     return nodes.flatten() if isinstance(nodes, np.ndarray | Tensor) else nodes
 
 
-def _states(fit: Fit) -> list[tuple[float, dict[str, Tensor], Tensor]]:
+def _states(fit: Result) -> list[tuple[float, dict[str, Tensor], Tensor]]:
     """(weight, globals, locals): labels (N,), or P(block) or memberships (N, K)."""
     posterior, globals_ = fit.posterior, fit.globals
     draws = {site: v.flatten(0, 1) for site, v in (fit.draws or {}).items() if site in globals_}
@@ -165,23 +183,25 @@ def _states(fit: Fit) -> list[tuple[float, dict[str, Tensor], Tensor]]:
     return [(1.0, globals_, posterior.mean)]
 
 
-def _chance(model: Any, site: dict[str, Tensor], local: Tensor, i: Tensor, j: Tensor) -> Tensor:
-    """P(x_ij > 0) (M,) at given globals, of nodes that are independent given ``local``."""
+def _dyad_means(
+    model: Any, site: dict[str, Tensor], local: Tensor, i: Tensor, j: Tensor, read: Callable[[Any], Tensor]
+) -> Tensor:
+    """What is read of the distributions of dyads (M,) at given globals; nodes are independent given ``local``."""
     if model.has_continuous_locals:
         # Bilinear in the memberships of two different nodes, so that their means will do.
-        return _above_zero(model.edge_distribution(site, local, i, j))
+        return read(model.edge_distribution(site, local, i, j))
     if local.ndim == 1:
-        return _above_zero(model.edges_between(site, local[i], local[j], i, j))
+        return read(model.edges_between(site, local[i], local[j], i, j))
     blocks = torch.arange(model.num_blocks)
     if edges_follow_blocks(model):
         a, b = (part.flatten() for part in torch.meshgrid(blocks, blocks, indexing="ij"))
-        matrix = _above_zero(model.edges_between(site, a, b, a, b)).reshape(len(blocks), -1)
+        matrix = read(model.edges_between(site, a, b, a, b)).reshape(len(blocks), -1)
         return (local[i] @ matrix * local[j]).sum(-1)
     total = local.new_zeros(len(i))
     for a in blocks.tolist():
         for b in blocks.tolist():
             one, other = (torch.full_like(i, label) for label in (a, b))
-            total += local[i, a] * local[j, b] * _above_zero(model.edges_between(site, one, other, i, j))
+            total += local[i, a] * local[j, b] * read(model.edges_between(site, one, other, i, j))
     return total
 
 

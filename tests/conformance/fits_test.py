@@ -13,7 +13,7 @@ import torch
 from torch.distributions import constraints
 
 import custom_inference as ci
-from custom_inference.core import result
+from custom_inference.core import expected
 from custom_inference.core.local_inference import is_feasible
 from custom_inference.core.posteriors import (
     GaussianPosterior,
@@ -119,7 +119,7 @@ def _promises_of_rows(fit, method):
 
 def averaged(fit):
     """A reconstruction by the mean over few draws."""
-    with mock.patch.object(result, "_AVERAGED", 20):
+    with mock.patch.object(expected, "_DRAWS", 20):
         return fit.reconstruct(how="mean")
 
 

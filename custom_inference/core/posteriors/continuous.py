@@ -13,7 +13,8 @@ from torch import Tensor
 
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.posteriors.dirichlet import DirichletPosterior, inside
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
+from custom_inference.core.posteriors.nodes import standard_nodes
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, WeightedValues, draw_slots
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class _OneValue(ContinuousPosterior):
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         return self.value.expand(num_samples, *self.value.shape)
+
+    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        return WeightedValues(self.value.unsqueeze(1), torch.ones(len(self.value), 1).to(self.value), False)
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,11 @@ class GaussianPosterior(ContinuousPosterior):
         root = torch.linalg.cholesky(self.covariance)
         return self.location + (root @ noise.unsqueeze(-1)).squeeze(-1)
 
+    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        nodes = standard_nodes(self.location.shape[-1], number, fine=True).to(self.location)
+        value = self.location.unsqueeze(1) + nodes.place @ torch.linalg.cholesky(self.covariance).mT
+        return WeightedValues(value, nodes.log_weight.exp().expand(value.shape[:2]), nodes.drawn)
+
     def log_prob(self, local: Tensor) -> Tensor:
         normal = dist.MultivariateNormal(self.location, covariance_matrix=self.covariance, validate_args=False)
         return normal.log_prob(local)
@@ -112,6 +121,14 @@ class GaussianMixturePosterior(ContinuousPosterior):
     def log_prob(self, local: Tensor) -> Tensor:
         normal = dist.MultivariateNormal(self.location, covariance_matrix=self.covariance, validate_args=False)
         return (self.log_weight + normal.log_prob(local.unsqueeze(-2))).logsumexp(-1)
+
+    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        """Return the nodes of each of its normals."""
+        flat = GaussianPosterior(self.location.flatten(0, 1), self.covariance.flatten(0, 1))
+        found = flat.weighted_values(number, seed=seed)
+        rows = len(self.location)
+        weight = self.log_weight.exp().unsqueeze(-1) * found.weight.reshape(*self.log_weight.shape, -1)
+        return WeightedValues(found.value.reshape(rows, -1, self.location.shape[-1]), weight.flatten(1), found.drawn)
 
 
 class _Elements(ContinuousPosterior):

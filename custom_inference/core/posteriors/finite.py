@@ -9,7 +9,7 @@ from typing import Annotated
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors.protocol import LocalPosterior, draw_slots
+from custom_inference.core.posteriors.protocol import LocalPosterior, WeightedValues, draw_slots
 from ppl_models import CapacityError
 from ppl_models.distributions import BernoulliVector, all_codes
 
@@ -17,6 +17,8 @@ from ppl_models.distributions import BernoulliVector, all_codes
 DRAWS = 1000
 #: Draws of labelings are kept in files up to so many entries.
 _LABELS = 2**24
+#: Independent bits that means are sums over all codes of, at most.
+_SUMMED_BITS = 12
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,9 @@ class CodePosterior(LocalPosterior):
     def log_prob(self, source: Tensor) -> Tensor:
         same = (self.codes.to(source) == source.unsqueeze(-2)).all(-1)
         return torch.where(same, self.log_weight, torch.full_like(self.log_weight, -torch.inf)).logsumexp(-1)
+
+    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        return WeightedValues(self.codes.to(self.log_weight), self.log_weight.exp(), False)
 
     def expect(self, value: Callable[[Tensor], Tensor], *, seed: int = 0) -> Tensor:
         """Return E[value(s_n)] of every row, (N,), by the sum over its codes."""
@@ -133,6 +138,16 @@ class BernoulliPosterior(LocalPosterior):
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         return torch.bernoulli(self.probs.cpu().expand(num_samples, -1, -1), generator=generator).to(self.probs)
+
+    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        """Return all codes of few bits; of more, draws by the same random numbers in every row, so that equal rows have
+        equal means."""
+        bits = self.probs.shape[1]
+        if bits <= _SUMMED_BITS:
+            return super().weighted_values(number, seed=seed)
+        uniform = torch.rand(number, bits, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        drawn = (uniform.to(self.probs) < self.probs.unsqueeze(1)).to(self.probs)
+        return WeightedValues(drawn, torch.full(drawn.shape[:2], 1 / number).to(drawn), True)
 
     def log_prob(self, source: Tensor) -> Tensor:
         return BernoulliVector(self.probs, validate_args=False).log_prob(source)

@@ -10,7 +10,6 @@ so that u = 0 has equal shares. torch's and Pyro's ``LogisticNormal`` is Gaussia
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Annotated, Any, NamedTuple
 
 import torch
@@ -19,13 +18,9 @@ from torch.distributions import StickBreakingTransform
 from torch.nn.functional import logsigmoid, pad
 
 from custom_inference.core.posteriors.continuous import GaussianPosterior
-from custom_inference.core.posteriors.protocol import ContinuousPosterior
-from ppl_models.core.likelihood import hermite
+from custom_inference.core.posteriors.nodes import AXIS_NODES, standard_nodes
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, WeightedValues
 
-#: Nodes an axis of the product rule, by the number of axes; of more axes draws are taken.
-_AXIS_NODES = {1: 25, 2: 13, 3: 7}
-#: Draws, at least so many and so many an axis.
-_LEAST_DRAWS, _DRAWS_AN_AXIS = 64, 8
 #: Draws that means are taken by, which cost less than those of a likelihood.
 _MEAN_DRAWS = 1024
 #: Entries of an array of rows by draws by components.
@@ -54,43 +49,6 @@ def coordinates(share: Tensor) -> Tensor:
     return found
 
 
-class Nodes(NamedTuple):
-    """place: (S, D); log_weight: (S,), the weights add up to 1. Means over N(0, I) are weighted sums over the places.
-
-    drawn: whether the places are draws, rather than those of a product rule.
-    """
-
-    place: Tensor
-    log_weight: Tensor
-    drawn: bool
-
-    def to(self, like: Tensor) -> Nodes:
-        return Nodes(self.place.to(like), self.log_weight.to(like), self.drawn)
-
-
-@lru_cache(maxsize=32)
-def standard_nodes(size: int, number: int | None = None) -> Nodes:
-    """Nodes of a standard normal of ``size`` axes.
-
-    number: of draws; by default up to three axes have Gauss and Hermite's product rule, more axes 8 draws an axis, at
-    least 64. Draws are quasi-random (Sobol's), in pairs z and -z, and scaled to have the covariance I exactly, so that
-    quadratic functions have their exact means. One draw is the point 0.
-    """
-    if number == 1 or size == 0:
-        return Nodes(torch.zeros(1, size, dtype=torch.float64), torch.zeros(1, dtype=torch.float64), True)
-    if number is None and size in _AXIS_NODES:
-        node, weight = hermite(_AXIS_NODES[size])
-        place, each = (torch.cartesian_prod(*[one] * size).reshape(-1, size) for one in (node, weight.log()))
-        return Nodes(place, each.sum(-1), False)
-    half = max(size, (number or max(_LEAST_DRAWS, _DRAWS_AN_AXIS * size)) // 2)
-    uniform = torch.quasirandom.SobolEngine(size, scramble=True, seed=7).draw(half, dtype=torch.float64)
-    draw = torch.special.ndtri(uniform.clamp(1e-9, 1 - 1e-9))
-    root = torch.linalg.cholesky(draw.T @ draw / half)
-    place = torch.linalg.solve_triangular(root, draw.T, upper=False).T
-    log_weight = torch.full((2 * half,), 1.0 / (2 * half), dtype=torch.float64).log()
-    return Nodes(torch.cat([place, -place]), log_weight, True)
-
-
 @dataclass(frozen=True)
 class LogisticNormalPosterior(ContinuousPosterior):
     """q(s_n) of a point of the simplex: Normal(location_n, covariance_n) of its stick-breaking coordinates.
@@ -105,7 +63,7 @@ class LogisticNormalPosterior(ContinuousPosterior):
     def mean(self) -> Tensor:
         """The mean, by the product rule of :func:`standard_nodes` for K up to 4, else by its draws: to about 2e-3."""
         size = self.location.shape[-1]
-        nodes = standard_nodes(size, None if size in _AXIS_NODES else _MEAN_DRAWS).to(self.location)
+        nodes = standard_nodes(size, None if size in AXIS_NODES else _MEAN_DRAWS).to(self.location)
         weight, root = nodes.log_weight.exp(), torch.linalg.cholesky(self.covariance)
         rows = max(1, _BLOCK_ENTRIES // max(nodes.place.numel(), 1))
         parts = zip(self.location.split(rows), root.split(rows), strict=True)
@@ -114,6 +72,10 @@ class LogisticNormalPosterior(ContinuousPosterior):
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         drawn = GaussianPosterior(self.location, self.covariance).sample(num_samples, seed=seed)
         return Sticks.of(drawn).log_share.exp()
+
+    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        found = GaussianPosterior(self.location, self.covariance).weighted_values(number, seed=seed)
+        return found._replace(value=Sticks.of(found.value).log_share.exp())
 
     def log_prob(self, local: Tensor) -> Tensor:
         edge = torch.finfo(local.dtype).tiny

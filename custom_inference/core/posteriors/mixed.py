@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
-from custom_inference.core.posteriors.logistic_normal import standard_nodes
+from custom_inference.core.posteriors.nodes import standard_nodes
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
 from ppl_models import MethodError
 

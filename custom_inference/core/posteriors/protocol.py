@@ -9,14 +9,14 @@ import abc
 import functools
 from collections.abc import Callable
 from dataclasses import fields, replace
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.constraints import Constraint
 
-from ppl_models import MethodError
+from ppl_models import CapacityError, MethodError
 
 #: Draws that variances without a closed form are estimated by, and averages.
 _DRAWS_OF_VARIANCE, _AVERAGED = 2000, 200
@@ -50,6 +50,17 @@ DOMAINS: dict[str, Constraint] = {
     "positive_integer": constraints.positive_integer, "log_weights": _LogWeights(), "covariances": _Covariances(),
     "real": constraints.real,
 }  # fmt: skip
+
+
+class WeightedValues(NamedTuple):
+    """Values of the latents that stand for a posterior: (C, K) of all rows or (N, C, K), and their weights (N, C).
+
+    drawn: whether means over them are estimates, rather than sums or integrals.
+    """
+
+    value: Tensor
+    weight: Tensor
+    drawn: bool
 
 
 class LocalPosterior(abc.ABC):
@@ -142,6 +153,18 @@ class LocalPosterior(abc.ABC):
 
         Raises MethodError for continuous latents, CapacityError for codes of many bits.
         """
+
+    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        """Return values that E[f(s_n)] is a weighted sum over: all that there are, or the nodes of a rule of
+        integration, where the posterior has such; else ``number`` draws."""
+        if not self.continuous and self.tabulated:
+            try:
+                value, log_weight = self.table()
+                return WeightedValues(value, log_weight.exp(), False)
+            except CapacityError:
+                pass
+        drawn = self.sample(number, seed=seed).transpose(0, 1)
+        return WeightedValues(drawn, torch.full(drawn.shape[:2], 1 / number).to(drawn), True)
 
     def expect(self, value: Callable[[Tensor], Tensor], *, seed: int = 0) -> Tensor:
         """Return E[value(s_n)] of every row, (N,), of a function from (N, K) to (N,): by default an estimate, the mean

@@ -20,7 +20,8 @@ from typing import Annotated, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
+from custom_inference.core.posteriors.nodes import standard_nodes
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, WeightedValues, draw_slots
 from ppl_models.core.likelihood import log_two_cosh_half
 from ppl_models.likelihoods import Bernoulli, Gaussian, Poisson
 
@@ -68,6 +69,18 @@ class GridPosterior(ContinuousPosterior):
 
     def log_prob(self, local: Tensor) -> Tensor:
         return self.joint_density(local.unsqueeze(-2))[..., 0] - self.log_evidence
+
+    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        """Return nodes of the normal of its mean and covariance, weighted by how much denser the posterior is there."""
+        nodes = standard_nodes(self.location.shape[1], number, fine=True).to(self.location)
+        root, values, weights = torch.linalg.cholesky(self.covariance), [], []
+        denser = nodes.log_weight + nodes.place.square().sum(-1) / 2
+        per_block = max(1, _BLOCK_ENTRIES // (len(denser) * self.num_columns))
+        for start in range(0, len(root), per_block):
+            some: Any = replace(self, **self._of_rows(slice(start, start + per_block)))
+            values.append(some.location[:, None] + nodes.place @ root[start : start + per_block].mT)
+            weights.append((some.joint_density(values[-1]) + denser).softmax(-1))
+        return WeightedValues(torch.cat(values), torch.cat(weights), nodes.drawn)
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior
-from custom_inference.core.posteriors.protocol import draw_slots
+from custom_inference.core.posteriors.protocol import WeightedValues, draw_slots
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.importance import Weighted
 from custom_inference.core.programs.latents import Latent
@@ -114,17 +114,12 @@ class IntegratedPosterior(ProgramPosterior):
         ]
         return torch.cat(parts, 1)
 
-    @property
-    def num_cells(self) -> int:
-        """How many cells the fine grid of a row has."""
-        return _CELLS[self.centre.shape[-1]] ** self.centre.shape[-1] * self.centre.shape[1]
-
-    def cells(self) -> tuple[Tensor, Tensor]:
-        """Codes (N, M, W) of the middles of the cells of a fine grid, and the probabilities (N, M) of these."""
+    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        """Return codes (N, M, W) of the middles of the cells of a fine grid, and the probabilities (N, M) of these."""
         grid, _ = self._grid()
         u, log_weight = self._on_grid(grid)
         codes = self.density.layout.constrain(self.codes.repeat_interleave(len(grid), 0)[:, None], u.flatten(0, 1))[0]
-        return codes.transpose(0, 1), log_weight.exp()
+        return WeightedValues(codes.transpose(0, 1), log_weight.exp(), False)
 
     def _grid(self) -> tuple[Tensor, float]:
         """The middles (Q, R) of its cells in standard deviations, and their width."""
@@ -182,6 +177,9 @@ class WeightedPosterior(ProgramPosterior):
         """The posterior variance of every entry of the code, (N, W)."""
         apart = self.codes - self.mean[:, None]
         return torch.einsum("ns,nsw->nw", self.log_weight.exp(), apart.square())
+
+    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        return WeightedValues(self.codes, self.log_weight.exp(), True)
 
     @property
     def mode(self) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -10,7 +11,7 @@ import pandas as pd
 import torch
 from torch.distributions import constraints
 
-from custom_inference.core import predictive
+from custom_inference.core.expected import expect_entries
 from custom_inference.core.fit import Fit
 from custom_inference.core.registry import family_of
 from custom_inference.faces.command_line import output, relations
@@ -28,8 +29,6 @@ from ppl_models.data.lazy import is_pandas
 #: Rows in the form that a fit takes, and a number or several of each.
 Rows = Data | pd.DataFrame
 Values = torch.Tensor | np.ndarray | pd.DataFrame
-#: Draws of the locals that expected entries are averaged over.
-_DRAWS = 200
 #: The level of the intervals of predicted ratings, as of those in summary.csv.
 _LEVEL = 0.9
 
@@ -77,7 +76,7 @@ def predict(options: PredictOptions) -> None:
     else:
         rows, given = read_rows(fit, options.source)
         data = fit.read(rows, **given)
-        _write(_label(fit, rows, expect_entries(fit, data, fill=options.fill)), options.out)
+        _write(_label(fit, rows, predict_entries(fit, data, fill=options.fill)), options.out)
 
 
 def recommend(options: RecommendOptions) -> None:
@@ -156,16 +155,16 @@ def _choose_classes(fit: Fit, rows: Rows, values: np.ndarray) -> pd.DataFrame:
     return _label(fit, rows, values, [f"P({name})" for name in classes]).assign(predicted=best)
 
 
-def expect_entries(fit: Fit, data: Data, *, fill: bool) -> pd.DataFrame:
+def predict_entries(fit: Fit, data: Data, *, fill: bool) -> pd.DataFrame:
     """The entries that the posterior of each row expects: means, of answers the most probable ones.
 
     fill: only in place of missing entries, others as they are.
     """
     names, labels = fit.column_names, fit.data.coords.get(ANSWERS)
     if fit.model.data_kind == "categories":
-        found = probable_answers(fit, data)
+        found = expect_entries(fit, data, read=_probabilities).mean.argmax(-1)
     else:
-        found = fit.reconstruct(data, how="mean")
+        found = _round_to_errors(*expect_entries(fit, data))
     expected = pd.DataFrame(to_numpy(found.reshape(len(found), -1)), columns=names)
     if fill:
         own = to_numpy(data.dense().x_with_nan).reshape(expected.shape)
@@ -177,15 +176,22 @@ def expect_entries(fit: Fit, data: Data, *, fill: bool) -> pd.DataFrame:
     return pd.DataFrame({name: [one[c] for c in coded[name]] for name, one in zip(names, known, strict=True)})
 
 
-def probable_answers(fit: Fit, data: Data) -> torch.Tensor:
-    """The most probable category of every entry, (N, D), averaged over the posterior of the row's locals."""
-    total: Any = 0.0
-    for one in fit.posterior_of(data).sample(_DRAWS, seed=fit.seed):
-        law = predictive.observed_site(fit.model, fit.globals, one, like=data)["fn"]
-        while not hasattr(law, "probs"):
-            law = law.base_dist
-        total = total + law.probs
-    return total.argmax(-1)
+def _probabilities(law: Any) -> torch.Tensor:
+    """The probabilities of the categories of every entry, (N, D, C)."""
+    while not hasattr(law, "probs"):
+        law = law.base_dist
+    return law.probs
+
+
+def _round_to_errors(mean: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
+    """Leave those decimals of estimates that their standard errors leave, and say how large these are."""
+    known = error > 0
+    if not bool(known.any()):
+        return mean
+    largest = float(error[known].max())
+    print(f"means over draws, right to {largest:.1g}: their decimals go as far as their errors allow", file=sys.stderr)
+    unit = torch.where(known, 10 ** error.double().log10().ceil(), 1.0)
+    return torch.where(known, (mean / unit).round() * unit, mean.double())
 
 
 def _label(fit: Fit, rows: Rows, values: Values, names: list[Any] | None = None) -> pd.DataFrame:

@@ -36,7 +36,8 @@ from torch import Tensor
 from custom_inference.core.engine import Engine, EStep, Objective, Params, Warm
 from custom_inference.core.optimize.newton import cut_steps
 from custom_inference.core.posteriors import LogisticNormalPosterior
-from custom_inference.core.posteriors.logistic_normal import Nodes, Sticks, standard_nodes
+from custom_inference.core.posteriors.logistic_normal import Sticks
+from custom_inference.core.posteriors.nodes import Nodes, standard_nodes
 from custom_inference.core.settings import require_whole
 from custom_inference.families.common.stick_prior import StickPrior
 from custom_inference.families.rows.documents import DocumentBlock, DocumentRows

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.families.conjugate.pair import Pair, array, conjugate_prior, without_mode
+from custom_inference.families.conjugate.pair import NOTHING, Pair, array, conjugate_prior, without_mode
 from ppl_models import Model
 from ppl_models.core.priors import is_flat
 
@@ -52,12 +52,12 @@ class Beta(Pair):
     def mode(self, successes: Tensor, trials: Tensor, *, floor: float) -> Tensor:
         """Maximise the likelihood of so many successes and the prior in p, clamped into [floor, 1 - floor].
 
-        Where nothing was counted and the prior is flat every p is a maximum: 0.5 would be as good as any, but a
-        link that nothing supports is shut, so the floor is returned.
+        Without trials, under a prior whose maximum is at an edge, or everywhere, it is the prior's mean.
         """
         count = trials + self.on + self.off - 2
         mode = (successes + self.on - 1) / count.clamp(min=torch.finfo(successes.dtype).tiny)
-        return mode.clamp(floor, 1 - floor)
+        at_edge = (self.on <= 1) | (self.off <= 1)
+        return torch.where((trials <= NOTHING) & at_edge, self.mean, mode).clamp(floor, 1 - floor)
 
     @property
     def mean(self) -> Tensor:

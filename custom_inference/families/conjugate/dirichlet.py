@@ -21,7 +21,15 @@ from numpy.typing import NDArray
 from scipy.special import gammaln
 from torch import Tensor
 
-from custom_inference.families.conjugate.pair import TINY, Pair, array, basis_shift, conjugate_prior, without_mode
+from custom_inference.families.conjugate.pair import (
+    NOTHING,
+    TINY,
+    Pair,
+    array,
+    basis_shift,
+    conjugate_prior,
+    without_mode,
+)
 from ppl_models import Model
 
 #: The number of parts of equal size, or the sizes of all.
@@ -60,10 +68,11 @@ class Dirichlet(Pair):
 
     def mode(self, counts: Tensor, *, floor: float = 0.0) -> Tensor:
         """Maximise sum_k counts_k log p_k + log prior in p, kept ``floor`` off the edges; see the module on the basis.
-        Uniform where nothing was counted: every point is a maximum there."""
+        The prior's mean where nothing was counted, and its maximum is at an edge, or everywhere."""
         weight = counts + self.powers
-        total = _expand_groups(group_sums(weight, self.groups), self.groups, weight)
-        weight = torch.where(total > 0, weight, torch.ones_like(weight))
+        total = _expand_groups(group_sums(counts, self.groups), self.groups, counts)
+        if bool((total <= NOTHING).any()) and bool((self.powers <= 0).any()):
+            weight = torch.where(total <= NOTHING, self.concentration, weight)
         return normalise(normalise(weight, self.groups).clamp(min=floor), self.groups)
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.families.conjugate.pair import TINY, Pair, array, basis_shift, conjugate_prior
+from custom_inference.families.conjugate.pair import NOTHING, TINY, Pair, array, basis_shift, conjugate_prior
 from ppl_models import Model
 from ppl_models.distributions import Flat
 
@@ -46,11 +46,18 @@ class Gamma(Pair):
         return type(self)(self.shape + events, self.rate + exposure)
 
     def mode(self, events: Tensor, exposure: Tensor, *, floor: float) -> Tensor:
-        """Maximise events log lambda - exposure lambda + log prior in lambda, at least ``floor``."""
-        rate = exposure + self.rate
-        total = rate.clamp(min=torch.finfo(events.dtype).tiny)
-        # Neither events nor exposure: every rate is a maximum.
-        return torch.where(rate > 0, (events + self.powers) / total, 0.0).clamp(min=floor)
+        """Maximise events log lambda - exposure lambda + log prior in lambda, at least ``floor``.
+
+        Without exposure, under a prior whose maximum is at 0, it is the prior's mean; under a flat one, which has none,
+        the rate of all entries of the column together, or of everything.
+        """
+        total = (exposure + self.rate).clamp(min=torch.finfo(events.dtype).tiny)
+        mode = (events + self.powers) / total
+        nothing = (exposure <= NOTHING) & (self.powers <= 0)
+        if bool(nothing.any()):
+            usual = torch.where(self.rate > 0, self.mean, _overall_rate(events, exposure))
+            mode = torch.where(nothing, usual, mode)
+        return mode.clamp(min=floor)
 
     @property
     def mean(self) -> Tensor:
@@ -81,3 +88,13 @@ class Gamma(Pair):
     def draw(self, generator: np.random.Generator) -> Tensor:
         """Draw every element, in double precision, above 0."""
         return torch.as_tensor((generator.standard_gamma(array(self.shape)) / array(self.rate)).clip(TINY))
+
+
+def _overall_rate(events: Tensor, exposure: Tensor) -> Tensor:
+    """Return the rate of each column's entries together, of everything where a column has no exposure, or else 1."""
+    exposure = exposure.expand_as(events)
+    every = events.sum() / exposure.sum() if float(exposure.sum()) > NOTHING else torch.ones_like(events.sum())
+    if events.ndim < 2:
+        return every
+    column = exposure.sum(-2, keepdim=True)
+    return torch.where(column > NOTHING, events.sum(-2, keepdim=True) / column, every)

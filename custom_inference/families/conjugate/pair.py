@@ -5,6 +5,9 @@ unbounded at the edge; as a density of logits (of the logarithm) it has a factor
 (MacKay, *Choice of basis for Laplace approximation*, Machine Learning 33, 1998). Dirichlet and Gamma pairs take the
 mode of their own density where all concentrations are at least 1, so that flat priors give maximum likelihood, and else
 that of the softmax basis (of log lambda). Their ``log_density`` is in the same basis.
+
+Where nothing was observed the likelihood says nothing, and a mode at the edge of the support would read as "never":
+there ``mode`` is the mean of the prior.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from ppl_models import Model, PriorError
 Prior = TypeVar("Prior", bound=torch.distributions.Distribution)
 #: Draws are at least this, so that they have a logarithm.
 TINY = np.finfo(np.float64).tiny
+#: Of so many trials, tokens or rows nothing was observed: other classes' rows have some of a class by rounding.
+NOTHING = 1e-6
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ _NODES = 32
 
 def outer_products(matrix: Tensor) -> Tensor:
     """Compute the outer product of every row of (M, K) with itself, (M, K * K)."""
-    return (matrix[:, :, None] * matrix[:, None, :]).reshape(len(matrix), -1)
+    return (matrix[:, :, None] * matrix[:, None, :]).flatten(1)
 
 
 def extend_moments(score: Tensor, covariance: Tensor | None) -> tuple[Tensor, Tensor]:

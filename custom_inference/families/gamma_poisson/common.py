@@ -30,7 +30,7 @@ from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.families.conjugate.gamma import Gamma
 from custom_inference.families.conjugate.pair import basis_shift
 from custom_inference.families.rows.documents import DocumentRows
-from ppl_models import Data, GammaPoisson
+from ppl_models import Data, GammaPoisson, PriorError
 from ppl_models.data import sparse as _sparse
 from ppl_models.distributions import SpikeGamma
 
@@ -103,6 +103,13 @@ class GapEngine(Engine):
         like = rows.like.values()
         self.activation_prior(model, like)
         self.loading_prior(model, like)
+
+    def require_proper(self, model: GammaPoisson, rows: EventRows) -> None:
+        """Raises PriorError for a flat prior of the activations that are integrated out: what they are integrated to
+        rises without end as the loadings shrink."""
+        if bool((self.activation_prior(model, rows.like.values())[1] <= 0).any()):
+            found = "the flat prior of 'activation' is improper: its bound has no maximum, it rises as loadings shrink"
+            raise PriorError(f"{found}; use method='map', or a Gamma prior")
 
     def random_shares(self, model: GammaPoisson, rows: EventRows, generator: torch.Generator, evenness: int) -> Tensor:
         """Each feature's events divided among the components in proportions of Gamma(evenness) variables, (K, D)."""

@@ -63,6 +63,7 @@ class GapGamma(GapEngine):
         """Raises PriorError for priors without closed-form updates, MethodError for entries that are no counts."""
         super().check(model, rows)
         self.require_counts(rows)
+        self.require_proper(model, rows)
 
     def require_counts(self, rows: EventRows) -> None:
         """Raises MethodError for entries that are no whole numbers: the width of a posterior would be that of their

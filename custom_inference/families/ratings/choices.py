@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors.logistic_normal import standard_nodes
+from custom_inference.core.posteriors.nodes import standard_nodes
 from custom_inference.core.result import Result
 from custom_inference.families.ratings.asked import NEW, RequestSide
 from custom_inference.families.ratings.bilinear import Factors, factor_states

@@ -19,8 +19,8 @@ from custom_inference.core.engine import Engine
 from custom_inference.core.guide import Globals, Guide
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, MixedPosterior, TablePosterior
-from custom_inference.core.posteriors.logistic_normal import standard_nodes
 from custom_inference.core.posteriors.mixed import ABOVE, BELOW, BETWEEN, FINITE, REAL, SIMPLEX
+from custom_inference.core.posteriors.nodes import standard_nodes
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.evidence import find_width
 from custom_inference.core.programs.latents import Latent

@@ -12,7 +12,8 @@ from torch.distributions import transforms
 
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.posteriors import LogisticNormalPosterior
-from custom_inference.core.posteriors.logistic_normal import Sticks, standard_nodes
+from custom_inference.core.posteriors.logistic_normal import Sticks
+from custom_inference.core.posteriors.nodes import standard_nodes
 from custom_inference.core.registry import engine_for
 from custom_inference.families.common import laplace
 from custom_inference.families.common.stick_prior import StickPrior

@@ -96,7 +96,26 @@ def test_modes_maximise_likelihood_and_prior_in_their_basis(kind, a, b):
     assert float(pair.mode(on, on + off if kind == "beta" else off, floor=1e-9)) == pytest.approx(
         float(value(best.x)), rel=1e-5
     )
-    assert float(make(number(1.0), number(kind == "beta")).mode(0 * on, 0 * off, floor=1e-4)) == 1e-4
+
+
+@EACH
+@pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (1.0, 2.5), (4.0, 1.5)])
+def test_what_nothing_was_observed_of_is_not_never(kind, a, b):
+    """It has the prior's mode where that is inside, and its mean where it is at an edge or everywhere."""
+    make, nothing = KINDS[kind][0], number(0.0)
+    inside = a > 1
+    mode = (a - 1) / (a + b - 2) if kind == "beta" and inside else (a - 1) / b
+    mean = a / (a + b) if kind == "beta" else a / b
+    found = float(make(number(a), number(b)).mode(nothing, nothing, floor=1e-4))
+    assert found == pytest.approx(mode if inside else mean)
+
+
+def test_rates_without_exposure_under_a_flat_prior_are_those_of_the_column_or_of_all():
+    flat = Gamma(number(1.0), number(0.0))
+    events = torch.tensor([[3.0, 0.0], [0.0, 0.0]])
+    exposure = torch.tensor([[2.0, 0.0], [0.0, 0.0]])
+    assert torch.allclose(flat.mode(events, exposure, floor=1e-9), torch.full((2, 2), 1.5))
+    assert float(flat.mode(number(0.0), number(0.0), floor=1e-9)) == 1
 
 
 @EACH
