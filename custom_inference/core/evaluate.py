@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -27,6 +27,9 @@ from ppl_models.data import sparse
 from ppl_models.data.held import objects
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.likelihoods import PoissonDivergence
+
+if TYPE_CHECKING:
+    from custom_inference.core.fit import Fit
 
 
 def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor, str]:
@@ -174,7 +177,7 @@ def recovered(found: Params, truth: Params, *, threshold: float = 0.95) -> int:
     return int((match_components(truth, found).similarity > threshold).sum())
 
 
-def reconstruction_error(fit: Result, x: Tensor | None = None, *, seed: int = 0) -> float:
+def reconstruction_error(fit: Fit, x: Tensor | None = None, *, seed: int = 0) -> float:
     """Proportion of entries in which a copy sampled at the most probable codes differs from x (the paper, 4.4)."""
     data = fit.read(x).dense()
     if bool(((data.x != 0) & (data.x != 1)).any()) or fit.model.data_kind == "documents":

@@ -80,11 +80,11 @@ def expect_entries(fit: Result, data: Data, read: Callable[[Any], Tensor] | None
 
 def _of_graph(fit: Result) -> Expectation:
     """Return what is expected of every dyad: sums over the blocks of its two nodes."""
-    from custom_inference.graphs.links import expected_values  # which the shell and the figures need as well
+    from custom_inference.graphs.links import expect_dyads  # which the shell and the figures need as well
 
     size = len(fit.data)
     i, j = torch.cartesian_prod(torch.arange(size), torch.arange(size)).T.to(fit.data.x.device)
-    return Expectation(*(one.reshape(size, size) for one in expected_values(fit, i, j)))
+    return Expectation(*(one.reshape(size, size) for one in expect_dyads(fit, i, j)))
 
 
 def _posteriors(fit: Result, data: Data) -> Iterator[tuple[Params, LocalPosterior]]:
@@ -129,12 +129,12 @@ def _expect(model: Model, means: Means, posterior: LocalPosterior, data: Data, s
 def _expect_rows(model: Model, means: Means, posterior: LocalPosterior, data: Data, seed: int) -> Expectation:
     # The codes of a program's latents may hold whole numbers among others, between which there is nothing.
     exact = _by_affine(means, posterior, data) if posterior.continuous and not is_own_of_rows(model) else None
-    if exact is None and isinstance(posterior, GaussianPosterior | BernoulliPosterior):
+    if exact is None and type(posterior) in (GaussianPosterior, BernoulliPosterior):
         exact = _by_link(means, posterior, data)
     if exact is not None:
         return Expectation(exact, torch.zeros_like(exact))
     number = max(_FEWEST, min(_DRAWS, _PRODUCTS // max(1, data.x.numel())))
-    return _average(means, data, posterior.weighted_values(number, seed=seed))
+    return _average(means, data, posterior.weigh_values(number, seed=seed))
 
 
 def _by_affine(means: Means, posterior: LocalPosterior, data: Data) -> Tensor | None:
@@ -162,9 +162,9 @@ _LINKS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]]
 }
 
 
-def _by_link(means: Means, posterior: GaussianPosterior | BernoulliPosterior, data: Data) -> Tensor | None:
+def _by_link(means: Means, posterior: LocalPosterior, data: Data) -> Tensor | None:
     """Return the exact mean of entries a link of which is affine in the latents; None where none is."""
-    of_bits = isinstance(posterior, BernoulliPosterior)
+    of_bits = not posterior.continuous
     if posterior.mean.ndim != 2:
         return None
     base = torch.zeros_like(posterior.mean) if of_bits else posterior.mean
@@ -191,9 +191,9 @@ def _by_link(means: Means, posterior: GaussianPosterior | BernoulliPosterior, da
     return None
 
 
-def _integrate(name: str, posterior: GaussianPosterior | BernoulliPosterior, start: Tensor, slope: Tensor) -> Tensor:
+def _integrate(name: str, posterior: LocalPosterior, start: Tensor, slope: Tensor) -> Tensor:
     """Return the means of entries whose link is start (N, D) at the base, and has these slopes (N, D, K)."""
-    if isinstance(posterior, BernoulliPosterior):
+    if not isinstance(posterior, GaussianPosterior):
         log_moment = start + torch.log1p(posterior.mean.unsqueeze(1) * torch.expm1(slope)).sum(-1)
         return log_moment.exp() if name == "log" else -torch.expm1(log_moment)
     variance = (slope @ torch.linalg.cholesky(posterior.covariance)).square().sum(-1)

@@ -120,7 +120,7 @@ def link_probability(
     return _average(fit, *_resolve_pairs(graph_of(fit), (i, j), positions), _above_zero)[0]
 
 
-def expected_values(fit: Result, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
+def expect_dyads(fit: Result, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
     """Return E[x_ij | graph] of dyads (M,) by the numbers of their nodes, and its standard errors, which only fits with
     draws have."""
     return _average(fit, i, j, lambda edge: edge.mean)

@@ -34,7 +34,7 @@ class _OneValue(ContinuousPosterior):
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         return self.value.expand(num_samples, *self.value.shape)
 
-    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+    def weigh_values(self, number: int, *, seed: int = 0) -> WeightedValues:
         return WeightedValues(self.value.unsqueeze(1), torch.ones(len(self.value), 1).to(self.value), False)
 
 
@@ -82,7 +82,7 @@ class GaussianPosterior(ContinuousPosterior):
         root = torch.linalg.cholesky(self.covariance)
         return self.location + (root @ noise.unsqueeze(-1)).squeeze(-1)
 
-    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+    def weigh_values(self, number: int, *, seed: int = 0) -> WeightedValues:
         nodes = standard_nodes(self.location.shape[-1], number, fine=True).to(self.location)
         value = self.location.unsqueeze(1) + nodes.place @ torch.linalg.cholesky(self.covariance).mT
         return WeightedValues(value, nodes.log_weight.exp().expand(value.shape[:2]), nodes.drawn)
@@ -122,10 +122,10 @@ class GaussianMixturePosterior(ContinuousPosterior):
         normal = dist.MultivariateNormal(self.location, covariance_matrix=self.covariance, validate_args=False)
         return (self.log_weight + normal.log_prob(local.unsqueeze(-2))).logsumexp(-1)
 
-    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+    def weigh_values(self, number: int, *, seed: int = 0) -> WeightedValues:
         """Return the nodes of each of its normals."""
         flat = GaussianPosterior(self.location.flatten(0, 1), self.covariance.flatten(0, 1))
-        found = flat.weighted_values(number, seed=seed)
+        found = flat.weigh_values(number, seed=seed)
         rows = len(self.location)
         weight = self.log_weight.exp().unsqueeze(-1) * found.weight.reshape(*self.log_weight.shape, -1)
         return WeightedValues(found.value.reshape(rows, -1, self.location.shape[-1]), weight.flatten(1), found.drawn)

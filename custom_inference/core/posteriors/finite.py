@@ -69,7 +69,7 @@ class CodePosterior(LocalPosterior):
         same = (self.codes.to(source) == source.unsqueeze(-2)).all(-1)
         return torch.where(same, self.log_weight, torch.full_like(self.log_weight, -torch.inf)).logsumexp(-1)
 
-    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+    def weigh_values(self, number: int, *, seed: int = 0) -> WeightedValues:
         return WeightedValues(self.codes.to(self.log_weight), self.log_weight.exp(), False)
 
     def expect(self, value: Callable[[Tensor], Tensor], *, seed: int = 0) -> Tensor:
@@ -139,12 +139,12 @@ class BernoulliPosterior(LocalPosterior):
         generator = torch.Generator().manual_seed(seed)
         return torch.bernoulli(self.probs.cpu().expand(num_samples, -1, -1), generator=generator).to(self.probs)
 
-    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+    def weigh_values(self, number: int, *, seed: int = 0) -> WeightedValues:
         """Return all codes of few bits; of more, draws by the same random numbers in every row, so that equal rows have
         equal means."""
         bits = self.probs.shape[1]
         if bits <= _SUMMED_BITS:
-            return super().weighted_values(number, seed=seed)
+            return super().weigh_values(number, seed=seed)
         uniform = torch.rand(number, bits, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
         drawn = (uniform.to(self.probs) < self.probs.unsqueeze(1)).to(self.probs)
         return WeightedValues(drawn, torch.full(drawn.shape[:2], 1 / number).to(drawn), True)

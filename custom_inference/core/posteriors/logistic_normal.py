@@ -73,8 +73,8 @@ class LogisticNormalPosterior(ContinuousPosterior):
         drawn = GaussianPosterior(self.location, self.covariance).sample(num_samples, seed=seed)
         return Sticks.of(drawn).log_share.exp()
 
-    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
-        found = GaussianPosterior(self.location, self.covariance).weighted_values(number, seed=seed)
+    def weigh_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+        found = GaussianPosterior(self.location, self.covariance).weigh_values(number, seed=seed)
         return found._replace(value=Sticks.of(found.value).log_share.exp())
 
     def log_prob(self, local: Tensor) -> Tensor:

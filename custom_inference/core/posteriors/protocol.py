@@ -154,7 +154,7 @@ class LocalPosterior(abc.ABC):
         Raises MethodError for continuous latents, CapacityError for codes of many bits.
         """
 
-    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+    def weigh_values(self, number: int, *, seed: int = 0) -> WeightedValues:
         """Return values that E[f(s_n)] is a weighted sum over: all that there are, or the nodes of a rule of
         integration, where the posterior has such; else ``number`` draws."""
         if not self.continuous and self.tabulated:

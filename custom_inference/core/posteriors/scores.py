@@ -70,7 +70,7 @@ class GridPosterior(ContinuousPosterior):
     def log_prob(self, local: Tensor) -> Tensor:
         return self.joint_density(local.unsqueeze(-2))[..., 0] - self.log_evidence
 
-    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+    def weigh_values(self, number: int, *, seed: int = 0) -> WeightedValues:
         """Return nodes of the normal of its mean and covariance, weighted by how much denser the posterior is there."""
         nodes = standard_nodes(self.location.shape[1], number, fine=True).to(self.location)
         root, values, weights = torch.linalg.cholesky(self.covariance), [], []

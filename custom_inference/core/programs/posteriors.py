@@ -114,7 +114,7 @@ class IntegratedPosterior(ProgramPosterior):
         ]
         return torch.cat(parts, 1)
 
-    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+    def weigh_values(self, number: int, *, seed: int = 0) -> WeightedValues:
         """Return codes (N, M, W) of the middles of the cells of a fine grid, and the probabilities (N, M) of these."""
         grid, _ = self._grid()
         u, log_weight = self._on_grid(grid)
@@ -178,7 +178,7 @@ class WeightedPosterior(ProgramPosterior):
         apart = self.codes - self.mean[:, None]
         return torch.einsum("ns,nsw->nw", self.log_weight.exp(), apart.square())
 
-    def weighted_values(self, number: int, *, seed: int = 0) -> WeightedValues:
+    def weigh_values(self, number: int, *, seed: int = 0) -> WeightedValues:
         return WeightedValues(self.codes, self.log_weight.exp(), True)
 
     @property

@@ -176,11 +176,12 @@ def predict_entries(fit: Fit, data: Data, *, fill: bool) -> pd.DataFrame:
     return pd.DataFrame({name: [one[c] for c in coded[name]] for name, one in zip(names, known, strict=True)})
 
 
-def _probabilities(law: Any) -> torch.Tensor:
+def _probabilities(law: torch.distributions.Distribution) -> torch.Tensor:
     """The probabilities of the categories of every entry, (N, D, C)."""
-    while not hasattr(law, "probs"):
-        law = law.base_dist
-    return law.probs
+    plain: Any = law
+    while not hasattr(plain, "probs"):
+        plain = plain.base_dist
+    return plain.probs
 
 
 def _round_to_errors(mean: torch.Tensor, error: torch.Tensor) -> torch.Tensor:
