@@ -13,14 +13,15 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import is_feasible
 from custom_inference.core.predictive import conditional_log_likelihood
 from custom_inference.documents import split_tokens
 from custom_inference.graphs.links import HeldDyads, hold_out_dyads, link_prediction
 from ppl_models import Data, DataError, GraphData, Ratings
 from ppl_models.data import sparse
 
-#: Draws of the local posterior that held-out entries are averaged over.
-_DRAWS = 100
+#: Draws of the local posterior that held-out entries are averaged over, where it is no sum; numbers held at once.
+_DRAWS, _NUMBERS = 400, 2**22
 _Train = TypeVar("_Train", bound=Data)
 _Part = TypeVar("_Part")
 
@@ -42,12 +43,31 @@ class HeldRows(Held[Data, Data]):
     """Entries of rows: train has them masked, held masks all others."""
 
     def score(self, fit: Fit) -> float:
-        """log 1/S sum_s p(held-out entries of the row | draw s), an entry."""
-        draws = fit.posterior.sample(_DRAWS, seed=fit.seed)
-        each = torch.stack([conditional_log_likelihood(fit.model, fit.globals, self.held, one) for one in draws])
-        row = torch.logsumexp(each, 0) - math.log(len(draws))
-        assert self.held.mask is not None
-        return float(row.sum() / self.held.mask.sum())
+        """log p(held-out entries of the row | the others), an entry: log p(all) - log p(the others) where that is
+        exact, else log sum_m w_m p(held-out entries | latents m), by the values that the posterior is a sum over."""
+        seen, hidden = self.train.mask, self.held.mask
+        assert seen is not None and hidden is not None
+        whole = replace(self.train, mask=seen | hidden)
+        if is_feasible(fit.model, whole):
+            row = fit.log_likelihood(whole) - fit.log_likelihood(self.train)
+        else:
+            row = _log_chance(fit, self.train, self.held)
+        return float(row.sum() / hidden.sum())
+
+
+def _log_chance(fit: Fit, train: Data, held: Data) -> Tensor:
+    """log p(held-out entries of each row | the others), (N,), copies of the rows at once."""
+    value, weight, _ = fit.posterior_of(train).weigh_values(_DRAWS, seed=fit.seed)
+    rows, number = weight.shape
+    found, step = [], max(1, _NUMBERS // held.x.numel())
+    for start in range(0, number, step):
+        some = slice(start, min(start + step, number))
+        count = some.stop - start
+        local = value[some].expand(rows, count, -1) if value.ndim == 2 else value[:, some]
+        copies = held.rows(torch.arange(rows, device=weight.device).repeat_interleave(count))
+        each = conditional_log_likelihood(fit.model, fit.globals, copies, local.flatten(0, 1)).reshape(rows, count)
+        found.append((each + weight[:, some].log()).logsumexp(1))
+    return torch.stack(found).logsumexp(0)
 
 
 def hold_out_entries(

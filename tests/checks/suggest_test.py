@@ -76,22 +76,6 @@ def test_ratings_graphs_and_documents_have_scores_of_their_own():
     assert read.baseline == pytest.approx(-math.log(4), abs=0.05)
 
 
-def test_the_score_of_rows_is_the_average_over_draws():
-    x = torch.as_tensor(in_classes(30))
-    held = held_entries.hold_out_entries(ci.suggest(x, 2, models=["noca"], progress=False).data, 0.3, 1,
-                                  held_entries.binary_baseline)  # fmt: skip
-    hidden, seen = held.held.mask, held.train.mask
-    assert hidden is not None and seen is not None and torch.equal(hidden, ~seen)
-    assert seen.any(1).all() and seen.any(0).all() and hidden.double().mean() < 0.35
-    fit = ci.fit(MixtureOfBernoullis(num_components=2, num_features=8), held.train, progress=False)
-    draws = fit.posterior.sample(100, seed=fit.seed).numpy()
-    p = fit.params["probability"].numpy()
-    on, left = draws @ np.log(p), draws @ np.log1p(-p)  # draws (S, N, K) are indicators
-    each = np.where(hidden.numpy(), np.where(x.numpy() > 0, on, left), 0).sum(-1)
-    expected = np.log(np.exp(each).mean(0)).sum() / int(hidden.sum())
-    assert held.score(fit) == pytest.approx(expected, rel=1e-9)
-
-
 @pytest.mark.parametrize("kind", list(held_entries.BASELINES))
 def test_baselines_are_independent_columns(kind):
     rng = np.random.default_rng(5)
