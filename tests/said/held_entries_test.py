@@ -52,5 +52,6 @@ def test_noisy_or_by_brute_force():
         return total
 
     seen, hidden = held.train.mask.numpy(), held.held.mask.numpy()
+    assert (hidden != seen).all() and seen.any(1).all() and seen.any(0).all() and 0 < hidden.mean() < 0.45
     want = (evidence(seen | hidden) - evidence(seen)) / hidden.sum()
     assert held.score(found) == pytest.approx(want, abs=1e-9)
