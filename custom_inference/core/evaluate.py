@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from custom_inference.core.local_inference import (
     log_likelihood,
     scalable_bound,
 )
+from custom_inference.core.predictive import feature_mean
 from custom_inference.core.registry import engines_of, presentation_of
 from custom_inference.core.result import Result
 from custom_inference.core.states import Params
@@ -27,9 +28,6 @@ from ppl_models.data import sparse
 from ppl_models.data.held import objects
 from ppl_models.data.lazy import pandas as pd
 from ppl_models.likelihoods import PoissonDivergence
-
-if TYPE_CHECKING:
-    from custom_inference.core.fit import Fit
 
 
 def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor, str]:
@@ -177,12 +175,13 @@ def recovered(found: Params, truth: Params, *, threshold: float = 0.95) -> int:
     return int((match_components(truth, found).similarity > threshold).sum())
 
 
-def reconstruction_error(fit: Fit, x: Tensor | None = None, *, seed: int = 0) -> float:
+def reconstruction_error(fit: Result, x: Tensor | None = None, *, seed: int = 0) -> float:
     """Proportion of entries in which a copy sampled at the most probable codes differs from x (the paper, 4.4)."""
     data = fit.read(x).dense()
     if bool(((data.x != 0) & (data.x != 1)).any()) or fit.model.data_kind == "documents":
         name = type(fit.model).__name__
         raise MethodError(f"{name}: the reconstruction error is one of 0/1 data, and these are not")
-    copy = torch.bernoulli(fit.reconstruct(x).cpu(), generator=torch.Generator().manual_seed(seed)).to(data.x)
+    chance = feature_mean(fit.model, fit.globals, fit.posterior_of(data).mode, like=data)
+    copy = torch.bernoulli(chance.cpu(), generator=torch.Generator().manual_seed(seed)).to(data.x)
     differs = (copy != data.x).to(copy)
     return float(differs.mean() if data.mask is None else (differs * data.mask).sum() / data.mask.sum())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -20,9 +20,6 @@ from ppl_models.core.errors import a_value_of
 from ppl_models.data.held import is_text
 from ppl_models.data.labels import places_of
 from ppl_models.datasets.graphs import dyads_at
-
-if TYPE_CHECKING:
-    from custom_inference.core.fit import Fit
 
 #: Nodes by their names or numbers.
 Nodes = ArrayLike | Tensor
@@ -96,7 +93,7 @@ def _others(rng: np.random.Generator, excluded: NDArray[np.int64], total: int, c
 
 
 def link_probability(
-    fit: Fit,
+    fit: Result,
     i: HeldDyads | Nodes | None = None,
     j: Nodes | None = None,
     *,
@@ -209,7 +206,7 @@ def _above_zero(edge: Any) -> Tensor:
     return -torch.expm1(-edge.rate) if hasattr(edge, "rate") else edge.probs
 
 
-def link_prediction(fit: Fit, held: HeldDyads) -> pd.DataFrame:
+def link_prediction(fit: Result, held: HeldDyads) -> pd.DataFrame:
     """How well a fit to the graph without the held dyads tells which of them have an edge, beside two baselines.
 
     Rows "model", "density" (the same probability everywhere) and "degree product" (1 - exp(-d_i d_j / E), the degrees
