@@ -62,7 +62,7 @@ def test_data_at_a_fit_are_like_its_own():
 
 
 def test_what_is_not_known_of_the_fit_is_not_known_of_what_is_drawn():
-    example = SupervisedLDA.example()
+    example: Any = SupervisedLDA.example()
     response = example.data.others["response"].double().clone()
     response[:4] = torch.nan
     params = {site: example.truth[site] for site in example.model.global_sites}

@@ -67,9 +67,8 @@ def simulation_based_calibration(
 
     quantities: further ones by name, beside those that :class:`Calibration` lists: f(values, data) -> number, values
         being site -> tensor of all latents as the program holds them.
-    num_rows: of each simulated data set (20; of graphs the model's nodes). like: data whose number of rows, lengths
-        and missing entries the simulated data have, and which say what their rows are given (covariates, labels,
-        times). Of ``at`` = a fit these are its own data, unless num_rows says otherwise.
+    num_rows: of each simulated data set (20; of graphs the model's nodes). like: data whose rows, lengths, missing
+        entries and given sites the simulated data have; at a fit its own, unless num_rows is said.
     num_draws: of each posterior, at most (199 of locals, 99 of fits).
     processes: simulations that run at once, each in a process of its own; the result does not depend on it. A script
         that sets it must guard its entry point (``if __name__ == "__main__":``).
@@ -83,8 +82,8 @@ def simulation_based_calibration(
     model = require_model(model).on_scale_of(None)  # that of what the program draws, and not of each data set
     chosen = _method(method, settings, model)
     if isinstance(at, Fit):
-        own = at.data if num_rows is None else None  # of the fit's sizes, unless others are asked for
-        model, at, like = at.model, at.params, own if like is None else at.read(like)
+        given = (at.data if num_rows is None else None) if like is None else at.read(like)
+        model, at, like = at.model, at.params, given
     elif at is not None and not isinstance(at, Mapping):
         raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
     numbers = {"num_simulations": num_simulations, "num_draws": num_draws, "processes": processes}
