@@ -10,7 +10,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from custom_inference.core.draws import PosteriorDraws
 from custom_inference.core.posteriors import LabellingPosterior
+from custom_inference.core.predicted import Prediction
 from custom_inference.graphs.blocks import edges_follow_blocks, graph_of
 from ppl_models import CapacityError, DataError, GraphData, MethodError
 from ppl_models.core.errors import a_value_of
@@ -27,6 +29,8 @@ Nodes = ArrayLike | Tensor
 _BLOCK = 100_000
 #: Labelings that are averaged over as they are; of more, the nodes are taken to be independent.
 _LABELINGS = 20_000
+#: Draws that intervals are made of, and numbers that these may be in all.
+_DRAWS, _MOST = 1000, 2**26
 
 
 class HeldDyads(NamedTuple):
@@ -98,7 +102,8 @@ def link_probability(
     j: Nodes | None = None,
     *,
     positions: tuple[Nodes, Nodes] | None = None,
-) -> Tensor:
+    uncertainty: bool = False,
+) -> Any:
     """P(x_ij > 0 | graph) of dyads (M,), the posterior of locals and globals averaged out as far as the fit has one.
 
     i, j: (M,) the names of the nodes, their numbers 0, ..., N - 1 where they have none; or i alone, dyads as
@@ -109,6 +114,10 @@ def link_probability(
 
     Of fits with draws it is the mean over the draws of locals and globals together, which no exchange of the blocks'
     labels changes.
+
+    uncertainty: give a :class:`Prediction` instead: of every dyad the mean, the sd of the probability over the
+        posterior of locals and globals, and intervals of the probability; spread is that of the edge itself, 0 or 1.
+        Globals that the fit estimates as points count as known.
 
     Raises DataError for unknown nodes, and for as many of both as there are not.
     """
@@ -121,7 +130,20 @@ def link_probability(
         for start in range(0, len(first), _BLOCK):
             part = slice(start, start + _BLOCK)
             total[part] += weight * _chance(model, site, local, first[part], second[part])
-    return total
+    return _with_draws(fit, total, first, second) if uncertainty else total
+
+
+def _with_draws(fit: Fit, mean: Tensor, i: Tensor, j: Tensor) -> Prediction:
+    """Add to the means (M,) what the probabilities are at draws of globals and locals. Raises CapacityError."""
+    if len(i) * _DRAWS > _MOST:
+        raise CapacityError(
+            f"uncertainty=True of {len(i)} dyads at {_DRAWS} draws; ask for fewer, at most {_MOST // _DRAWS}",
+            needed_bytes=8.0 * len(i) * _DRAWS, allowed_bytes=8.0 * _MOST,
+        )  # fmt: skip
+    pairs = PosteriorDraws(fit, _DRAWS, fit.seed)
+    chances = torch.stack([_chance(fit.model, site, local, i, j).detach() for site, local in pairs]).to(mean)
+    sd = (chances - mean).square().mean(0).sqrt()
+    return Prediction(mean, sd, (mean * (1 - mean)).clamp_min(0.0).sqrt(), chances)
 
 
 def _resolve_pairs(
