@@ -1,4 +1,4 @@
-"""Edges and cells are predicted by draws, with intervals of their probability: against sums over all labelings."""
+"""A posterior of draws predicts by draws: edges, cells, labels and outputs, against sums and means over all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ import custom_inference as ci
 from custom_inference import CollapsedGibbs
 from custom_inference.core.predicted import Prediction
 from custom_inference.graphs import link_probability
-from ppl_models import IRM, MMSB, SBM, CapacityError, graph
+from ppl_models import IRM, MMSB, MODELS, SBM, CapacityError, graph
+from tests.support.fits import given
 
 QUIET: Any = {"progress": False}
 SIZE, PAIRS = 5, [(0, 1), (1, 2), (3, 4), (0, 4)]
@@ -126,3 +127,34 @@ def test_cells_of_relations_are_predicted_by_sums_over_clusterings():
     assert float(at.sd) == pytest.approx(beta.std(a, b), rel=0.08)
     for end, want in zip(at.interval(0.9), (0.05, 0.95), strict=True):
         assert beta.cdf(float(end), a, b) == pytest.approx(want, abs=0.03)
+
+
+def with_draws(name: str) -> tuple[Any, list[Any]]:
+    """A fit that holds two draws of its globals, and fits at each of these."""
+    example = MODELS[name].example()
+    one = {site: example.truth[site].double() for site in example.model.global_sites}
+    other = {site: value.flip(0) for site, value in one.items()}
+    draws = {site: torch.stack([one[site], other[site]])[None] for site in one}
+    middle = {site: value[0].mean(0) for site, value in draws.items()}
+    data = example.model.prepare(example.data, dtype=torch.float64)
+    alone = [given(example.model, each, data) for each in (one, other)]
+    return given(example.model, middle, data, draws=draws), alone
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["labeled_lda", "discriminative_lda", "multinomial_regression_lda",
+     "discriminative_categorical_pca", "supervised_lda"],
+)  # fmt: skip
+def test_predictions_of_draws_are_the_mean_of_those_at_each(name):
+    fit, alone = with_draws(name)
+    asked = fit.data.others["covariates"] if name == "multinomial_regression_lda" else fit.data.x
+    asked = asked.to_dense() if asked.layout != torch.strided else asked
+    beside: Any = {"covariates": fit.data.others["covariates"]} if name.endswith("categorical_pca") else {}
+    if beside:  # of labels that are seen the prediction is of the others
+        asked = asked.masked_fill(torch.rand(asked.shape, generator=torch.Generator().manual_seed(0)) < 0.3, torch.nan)
+    found, want = fit.predict(asked, **beside), torch.stack([one.predict(asked, **beside) for one in alone]).mean(0)
+    exact = name not in ("discriminative_categorical_pca", "supervised_lda")
+    np.testing.assert_allclose(found.numpy(), want.numpy(), atol=1e-6 if exact else 0.12)
+    plugged = given(fit.model, fit.globals, fit.data).predict(asked, **beside)
+    assert float((plugged - want).abs().max()) > 3 * float((found - want).abs().max())
