@@ -19,6 +19,7 @@ from custom_inference.checks.calibration.simulate import Problem, rows_of
 from custom_inference.checks.standard_errors import StandardErrors
 from custom_inference.compiled.labels import reorder
 from custom_inference.core.align import match_blocks, match_components
+from custom_inference.core.counted import are_counts
 from custom_inference.core.ended import Ended
 from custom_inference.core.exchangeable import exchangeable
 from custom_inference.core.fit import Fit, require_complete
@@ -110,7 +111,7 @@ def _resample_rows(fit: Fit, seed: int) -> Callable[[int], Data]:
     index = torch.arange(len(fit.data))
     if fit.weights is not None:
         weights = fit.weights.cpu()
-        if bool((weights != weights.round()).any()):
+        if not are_counts(weights):
             raise MethodError("weights that are no whole numbers say of no rows to draw; expected how='parametric'")
         index = index.repeat_interleave(weights.long())
 

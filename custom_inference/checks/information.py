@@ -4,6 +4,9 @@ In coordinates u without bounds (log odds of probabilities, logarithms of positi
 
     H = -d^2 [sum_n w_n log p(x_n | theta(u)) + log p(theta(u))] / du du',    Cov[theta] = J H^-1 J',  J = d theta / du
 
+Whole weights w_n are numbers of equal rows. Of others the slopes of rows vary by w_n^2, so that the part of the rows,
+H_x, has the variance V = H_x sum w^2 / sum w, and Cov[theta] = J H^-1 (V + H - H_x) H^-1 J'.
+
 At a maximum this does not depend on the coordinates (Efron & Hinkley, Biometrika 65, 1978). The density of a prior
 without a mode, such as a Gamma of a shape below 1, is that in the basis in which points maximise it: of log odds,
 logarithms or log ratios.
@@ -20,11 +23,13 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 
 from custom_inference.checks.standard_errors import StandardErrors
+from custom_inference.core.counted import are_counts, scale_of
 from custom_inference.core.fit import Fit
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import is_feasible, log_likelihood
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.evidence import row_evidence
+from custom_inference.core.states import Params
 from custom_inference.svi.guides.bases import with_modes
 from ppl_models import MethodError
 
@@ -52,21 +57,14 @@ def observed_information(fit: Fit) -> StandardErrors:
         raise MethodError(
             f"the information of {len(free)} numbers, expected at most {_MOST}; bootstrap(fit) has no limit"
         )
-    weights = None if fit.weights is None else fit.weights.to(free)
-    evidence, with_prior = _evidence(fit), with_modes(model, sites)
-
-    def objective(at: Tensor) -> Tensor:
-        params = fit.globals | to_theta(at)
-        each = evidence(params)
-        if not each.requires_grad:  # else the prior alone would bend
-            raise RuntimeError("it has no gradient")
-        each = each if weights is None else torch.where(weights > 0, weights * each, 0.0)
-        return each.sum() + with_prior.log_prior(params)
-
+    objective, weights = _objective(fit, sites, to_theta), fit.weights
     with torch.enable_grad():
         try:
-            slope = torch.autograd.functional.jacobian(objective, free)
-            bend = torch.as_tensor(torch.autograd.functional.hessian(objective, free)).neg()
+            slope: Any = torch.autograd.functional.jacobian(objective, free)
+            bend = _hessian(objective, free).neg()
+            varies = bend
+            if weights is not None and not are_counts(weights):
+                varies = bend + (1 - 1 / scale_of(weights)) * _hessian(lambda at: objective(at, prior=False), free)
         except RuntimeError as error:
             raise MethodError(f"the evidence of {name} is not differentiable ({error}); use bootstrap(fit)") from error
         coordinates.require_inside(bend.diagonal())
@@ -76,11 +74,30 @@ def observed_information(fit: Fit) -> StandardErrors:
     if not away <= _SLOPE:
         problem = f"the globals are {away:.2g} standard errors from a maximum"
         raise MethodError(f"{problem}; expected a fit that has converged (EM(tolerance=1e-9), started from this one)")
-    spread = torch.linalg.solve_triangular(factor, jacobian.T, upper=False).norm(dim=0)
-    sizes = [fit.params[site].numel() for site in sites]
-    parts = zip(sites, spread.split(sizes), strict=True)
-    error = {site: part.reshape(fit.params[site].shape) for site, part in parts}
+    moved = torch.cholesky_solve(jacobian.T, factor)
+    spread = (moved * (varies @ moved)).sum(0).clamp_min(0.0).sqrt().split([fit.params[s].numel() for s in sites])
+    error = {site: part.reshape(fit.params[site].shape) for site, part in zip(sites, spread, strict=True)}
     return StandardErrors(fit=fit, how="information", standard_error=error, said=f"{len(free)} free numbers")
+
+
+def _objective(fit: Fit, sites: list[str], to_theta: Callable[[Tensor], Params]) -> Callable[..., Tensor]:
+    """Make the function that gives what is maximised at coordinates of the sites, with the prior or without."""
+    evidence, with_prior = _evidence(fit), with_modes(fit.model, sites)
+
+    def objective(at: Tensor, prior: bool = True) -> Tensor:
+        params = fit.globals | to_theta(at)
+        each = evidence(params)
+        if not each.requires_grad:  # else the prior alone would bend
+            raise RuntimeError("it has no gradient")
+        weights = None if fit.weights is None else fit.weights.to(at)
+        each = each if weights is None else torch.where(weights > 0, weights * each, 0.0)
+        return each.sum() + (with_prior.log_prior(params) if prior else 0.0)
+
+    return objective
+
+
+def _hessian(objective: Callable[[Tensor], Tensor], at: Tensor) -> Tensor:
+    return torch.as_tensor(torch.autograd.functional.hessian(objective, at))
 
 
 def _evidence(fit: Fit) -> Callable[[dict[str, Tensor]], Tensor]:

@@ -13,6 +13,7 @@ from pyro import poutine
 from pyro.infer.autoguide import AutoNormal
 from torch import Tensor
 
+from custom_inference.core.counted import are_counts
 from custom_inference.core.draws import PosteriorDraws, chains_and_draws
 from custom_inference.core.evaluate import score
 from custom_inference.core.fit import Fit
@@ -56,9 +57,15 @@ class Pointwise:
 def pointwise(fit: Fit, num_draws: int, seed: int, progress: bool) -> Pointwise:
     """Scores of every observation at draws from the fit's posterior of the globals (of graphs of the locals too).
 
-    Raises MethodError where the globals are points, or their approximate posterior has no density at hand;
+    Rows with whole weights are as many observations. Raises MethodError for other weights, and where the globals are
+    points, or their approximate posterior has no density at hand;
     CapacityError where it would take too long.
     """
+    if fit.weights is not None and not are_counts(fit.weights):
+        raise MethodError(
+            "leave-one-out of rows whose weights are no whole numbers: what the posterior without a row is, these do "
+            "not say; expected whole weights (numbers of equal rows), or fit.bic(), which takes any"
+        )
     draws, chains = PosteriorDraws(fit, num_draws, seed), 1
     if draws.markov:
         chains, length = chains_and_draws(fit)
@@ -89,6 +96,8 @@ def _score_draw(fit: Fit, params: Params, local: Tensor | None) -> tuple[Array, 
     prior = float(fit.model.log_prior(params))
     if local is None:
         each, bound = score(fit, params)
+        if fit.weights is not None:  # a row that counts several times is as many observations
+            each = each.repeat_interleave(fit.weights.to(each.device).long())
         return each.cpu().numpy(), bound, prior + float(each.sum())
     model, data = fit.model, fit.model.as_read(fit.data)
     with own_store():
@@ -106,7 +115,9 @@ def _observations(fit: Fit, values: list[Array]) -> tuple[Array, str, list[str]]
     table = np.stack(values)
     if not fit.model.is_graph:
         axis = fit.model.row_axis
-        return table, axis, [str(name) for name in fit.coords.get(axis, range(len(fit.data)))]
+        names = [str(name) for name in fit.coords.get(axis, range(len(fit.data)))]
+        often = [1] * len(names) if fit.weights is None else fit.weights.long().tolist()
+        return table, axis, [name for name, times in zip(names, often, strict=True) for _ in range(times)]
     observed, names = list_observed_dyads(fit.model, cast(GraphData, fit.data))
     return table[:, observed.cpu().numpy()], "dyad", names
 

@@ -242,6 +242,18 @@ def has_draws(fit: Result) -> bool:
     return bool(fit.draws) and all(site in fit.draws for site in fit.model.unknown_sites)
 
 
+def draw_globals(fit: Result, most: int = 100) -> Iterator[Params]:
+    """Give so many draws of the globals, evenly spaced where the fit has them, or the point: what predictions are
+    averaged over."""
+    number = 1
+    if has_draws(fit):
+        number = min(most, math.prod(chains_and_draws(fit)))
+    elif fit.global_posterior:
+        number = most
+    for params in PosteriorDraws(fit, number, fit.seed).globals_alone():
+        yield {site: value.double().cpu() for site, value in params.items()}
+
+
 def chains_and_draws(fit: Result) -> tuple[int, int]:
     """How many chains there are, and how many draws of each."""
     assert fit.draws is not None

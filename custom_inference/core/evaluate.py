@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.align import match_components
+from custom_inference.core.counted import add_rows, are_counts
 from custom_inference.core.engine import POINT
 from custom_inference.core.local_inference import (
     bounds_of,
@@ -96,7 +97,8 @@ def information_criterion(fit: Result, kind: str, bound: str | None = None) -> f
     L is log p(x | params) by ``bound``, by default as :func:`score` has it: exact where that is feasible, else the
     fit's own lower bound, with which the criterion is an upper bound of the exact one. For fits that estimate the
     locals as points it is by default the likelihood at these, and their coordinates count as parameters, as in
-    that of aspect Bernoulli, eq. 27: psi = TK + (K - 1) N. Rows with weights count by these, in L and in N.
+    that of aspect Bernoulli, eq. 27: psi = TK + (K - 1) N. Rows with weights count by these, in L and in N: whole ones
+    are numbers of equal rows, others are worth N = (sum w)^2 / sum w^2 rows, and scaled to add up to this.
 
     Raises MethodError for data that the likelihood only measures a distance of.
     """
@@ -106,20 +108,17 @@ def information_criterion(fit: Result, kind: str, bound: str | None = None) -> f
     else:
         each = fit.plugin_log_likelihood() if fit.bound_name == POINT else score(fit)[0]
     psi = fit.model.num_parameters(0) if bound is not None else num_parameters(fit)
-    if fit.weights is None:
-        return criterion(float(each.sum()), psi, len(fit.data), kind)
-    weights = fit.weights.to(each)
-    total = torch.where(weights > 0, weights * each, 0.0).sum()
-    return criterion(float(total), psi, float(weights.sum()), kind)
+    total, rows = add_rows(each, fit.weights)
+    return criterion(total, psi, rows, kind)
 
 
 def num_parameters(fit: Result) -> int:
     """Free parameters of a fit: of the globals, and of the rows' locals where these were estimated as points. Rows with
-    weights count by these: of a row that stands for several each has its own."""
+    whole weights count by these: of a row that stands for several each has its own. Of others every row that counts."""
     if fit.bound_name != POINT:
         return fit.model.num_parameters(0)
-    rows = len(fit.data) if fit.weights is None else max(1, round(float(fit.weights.sum())))
-    return fit.model.num_parameters(rows)
+    rows = torch.ones(len(fit.data)) if fit.weights is None else fit.weights
+    return fit.model.num_parameters(int(rows.sum()) if are_counts(rows) else int((rows > 0).sum()))
 
 
 def component_report(fit: Result, *, top: int = 5, **thresholds: float) -> pd.DataFrame:

@@ -84,7 +84,7 @@ class Fit(Result):
         data, whatever their labels.
         Unknown users and items are an error, or are new ones with ``new="prior"``. ``ratings=`` and ``item_ratings=``
         are ratings of further users and items, ``user_covariates=`` covariates of further users, with or without
-        ratings; ``uncertainty=True`` adds standard deviations and intervals, of responses and links too.
+        ratings; ``uncertainty=True`` adds standard deviations and intervals, of responses, links and relations too.
 
         For programs of one's own whose rows are given something, E[x | what is given], latents averaged over what they
         are then, at the fit's globals: ``predict(effort=...)``; without arguments for the rows of the fit.

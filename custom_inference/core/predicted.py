@@ -14,7 +14,8 @@ from ppl_models import MethodError
 class Prediction(NamedTuple):
     """mean of what is predicted; sd: of what is not known of its mean; spread: of itself, with its noise.
 
-    draws: (S, ...) from its predictive distribution, whose quantiles intervals are; of classes their numbers.
+    draws: (S, ...) from its predictive distribution, whose quantiles intervals are; of classes their numbers; of edges
+        and cells that are 0 or 1 those of their probability, which intervals are then of.
     """
 
     mean: Tensor

@@ -11,8 +11,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from custom_inference.core.draws import has_draws, num_independent
+from custom_inference.core.draws import PosteriorDraws, has_draws, num_independent
 from custom_inference.core.posteriors import LabellingPosterior
+from custom_inference.core.predicted import Prediction
 from custom_inference.core.result import Result
 from custom_inference.graphs.blocks import edges_follow_blocks, graph_of
 from ppl_models import CapacityError, DataError, GraphData, MethodError
@@ -27,6 +28,8 @@ Nodes = ArrayLike | Tensor
 _BLOCK = 100_000
 #: Labelings that are averaged over as they are; of more, the nodes are taken to be independent.
 _LABELINGS = 20_000
+#: Draws that intervals are made of, and numbers that these may be in all.
+_DRAWS, _MOST = 1000, 2**26
 
 
 class HeldDyads(NamedTuple):
@@ -98,7 +101,8 @@ def link_probability(
     j: Nodes | None = None,
     *,
     positions: tuple[Nodes, Nodes] | None = None,
-) -> Tensor:
+    uncertainty: bool = False,
+) -> Any:
     """P(x_ij > 0 | graph) of dyads (M,), the posterior of locals and globals averaged out as far as the fit has one.
 
     i, j: (M,) the names of the nodes, their numbers 0, ..., N - 1 where they have none; or i alone, dyads as
@@ -110,11 +114,17 @@ def link_probability(
     Of fits with draws it is the mean over the draws of locals and globals together, which no exchange of the blocks'
     labels changes.
 
+    uncertainty: give a :class:`Prediction` instead: of every dyad the mean, the sd of the probability over the
+        posterior of locals and globals, and intervals of the probability; spread is that of the edge itself, 0 or 1.
+        Globals that the fit estimates as points count as known.
+
     Raises DataError for unknown nodes, and for as many of both as there are not.
     """
     if isinstance(i, HeldDyads) and j is None:
         i, positions = None, i[:2]
-    return _average(fit, *_resolve_pairs(graph_of(fit), (i, j), positions), _above_zero)[0]
+    first, second = _resolve_pairs(graph_of(fit), (i, j), positions)
+    mean = _average(fit, first, second, _above_zero)[0]
+    return _with_draws(fit, mean, first, second) if uncertainty else mean
 
 
 def expect_dyads(fit: Result, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
@@ -137,6 +147,20 @@ def _average(fit: Result, i: Tensor, j: Tensor, read: Callable[[Any], Tensor]) -
     if not drawn:
         return total, torch.zeros_like(total)
     return total, ((squares - total.square()).clamp_min(0) / num_independent(fit)).sqrt()
+
+
+def _with_draws(fit: Result, mean: Tensor, i: Tensor, j: Tensor) -> Prediction:
+    """Add to the means (M,) what the probabilities are at draws of globals and locals. Raises CapacityError."""
+    if len(i) * _DRAWS > _MOST:
+        raise CapacityError(
+            f"uncertainty=True of {len(i)} dyads at {_DRAWS} draws; ask for fewer, at most {_MOST // _DRAWS}",
+            needed_bytes=8.0 * len(i) * _DRAWS, allowed_bytes=8.0 * _MOST,
+        )  # fmt: skip
+    pairs = PosteriorDraws(fit, _DRAWS, fit.seed)
+    found = [_dyad_means(fit.model, site, local, i, j, _above_zero).detach() for site, local in pairs]
+    chances = torch.stack(found).to(mean)
+    sd = (chances - mean).square().mean(0).sqrt()
+    return Prediction(mean, sd, (mean * (1 - mean)).clamp_min(0.0).sqrt(), chances)
 
 
 def _resolve_pairs(

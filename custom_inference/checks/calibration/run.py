@@ -67,8 +67,8 @@ def simulation_based_calibration(
 
     quantities: further ones by name, beside those that :class:`Calibration` lists: f(values, data) -> number, values
         being site -> tensor of all latents as the program holds them.
-    num_rows: of each simulated data set (20; of graphs the model's nodes). like: data whose number of rows, lengths
-        and missing entries the simulated data have.
+    num_rows: of each simulated data set (20; of graphs the model's nodes). like: data whose rows, lengths, missing
+        entries and given sites these have; at a fit its own, unless num_rows is said.
     num_draws: of each posterior, at most (199 of locals, 99 of fits).
     processes: simulations that run at once, each in a process of its own; the result does not depend on it. A script
         that sets it must guard its entry point (``if __name__ == "__main__":``).
@@ -76,13 +76,13 @@ def simulation_based_calibration(
 
     Data sets that the method refuses are drawn anew (a rule about data alone leaves posteriors as they are).
 
-    Raises ModelError for an improper prior, of whole fits; MethodError for a method without what the level needs, and
-    for options that contradict each other.
+    Raises ModelError for an improper prior, of whole fits; MethodError for methods and options that do not do.
     """
     model = require_model(model).on_scale_of(None)  # that of what the program draws, and not of each data set
     chosen = _method(method, settings, model)
     if isinstance(at, Fit):
-        model, at, like = at.model, at.params, None if like is None else at.read(like)
+        own = at.data if num_rows is None else None
+        model, at, like = at.model, at.params, own if like is None else at.read(like)
     elif at is not None and not isinstance(at, Mapping):
         raise MethodError(f"at = {at!r}, expected a fit, or values of the globals by name")
     numbers = {"num_simulations": num_simulations, "num_draws": num_draws, "processes": processes}

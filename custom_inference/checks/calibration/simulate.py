@@ -94,9 +94,19 @@ class Problem:
             x, *others = model.sites_of("observed")
             given = model.given_rows(self.num_rows) if self.like is None else self.like.others
             beside: dict[str, Any] = {site: given[site] for site in model.sites_of("given") if site in given}
-            beside |= {site: drawn[site] for site in others}
+            beside |= {site: drawn[site] for site in others} if self.like is None else _seen(self.like, drawn, others)
             data = model.prepare(drawn[x], mask=mask, dtype=torch.float64, **beside)
         return Drawn(params, code_of(model, params, data, drawn), data)
+
+
+def _seen(like: Data, drawn: Values, sites: Sequence[str]) -> Values:
+    """Return of what is drawn beside x that which ``like`` knows."""
+    found = {}
+    for site in sites:
+        if site in like.others:
+            missing = torch.isnan(like.others[site].to_dense())
+            found[site] = drawn[site].double().masked_fill(missing, torch.nan) if bool(missing.any()) else drawn[site]
+    return found
 
 
 def rows_of(model: Model, num_rows: int | None, like: Data | None) -> int:
@@ -106,7 +116,7 @@ def rows_of(model: Model, num_rows: int | None, like: Data | None) -> int:
             raise MethodError(f"num_rows = {num_rows}, but the data given as like= have {len(like)} rows")
         if like.mask is not None and "num_tokens" in model.given(like):
             problem = "documents with missing entries: how many tokens those have is not known, so none can be drawn"
-            raise DataError(problem, site=model.observed_site, expected="like= without missing entries")
+            raise DataError(problem, site=model.observed_site, expected="like= without missing entries, or num_rows=")
         return len(like)
     nodes = model.settings().get("num_nodes")
     if nodes is not None:

@@ -17,7 +17,15 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.annealing.chains import Chains, Product, State, Tuning
-from custom_inference.core.annealing.tempering import Path, anneal, follow_path, lay_out_path, refine, resample
+from custom_inference.core.annealing.tempering import (
+    Path,
+    anneal,
+    anneal_back,
+    follow_path,
+    lay_out_path,
+    refine,
+    resample,
+)
 from ppl_models import CapacityError
 
 #: The chance that some element begins at an option by itself, whatever its frequency: what few chains never begin at
@@ -208,7 +216,7 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
         return _estimate_by_particles(chains, path, budget, generator)
     cuts, numbers, variance = _plan(chains, path, budget, generator, begin)
     like, kept = path.log_evidence, _KEPT * budget.chains
-    evidence, error = like.clone(), torch.full_like(like, math.inf)
+    evidence, error, lacking = like.clone(), torch.full_like(like, math.inf), torch.zeros_like(like)
     last: dict[int, State] = {}
     for parts, number in sorted({(int(p), int(n)) for p, n in zip(cuts, numbers, strict=True)}):
         some = ((cuts == parts) & (numbers == number)).nonzero()[:, 0]
@@ -218,10 +226,35 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
         error[some] = standard_error_of(weight, variance[some].clamp_max(_UNEQUAL))
         order = torch.cat([torch.randperm(number, generator=generator) for _ in range(-(-kept // number))])[:kept]
         chosen = state.gather(resample(weight, generator)[order])
+        lacking[some] = _measure_lack(own, path.rows(some), parts, chosen, weight, budget.chains, generator)
         last |= {row: chosen.rows(torch.tensor([at])) for at, row in enumerate(some.tolist())}
     state = State.beside([last[row] for row in range(len(chains))])
     steps = cuts * len(path.tunings)
+    error = torch.hypot(error, lacking)
     return Estimated(evidence, error, steps, numbers, *_draw_posterior(chains, path, state, generator))
+
+
+def _measure_lack(
+    chains: Chains, path: Path, parts: int, state: State, forward: Tensor, number: int, generator: torch.Generator
+) -> Tensor:
+    """Return :func:`lack_of` of chains that go back along the path from states at its end, by their log weights."""
+    for _ in range(_APART):
+        state, _ = chains.move(state, path.powers[-1], path.tunings[-1], generator)
+    start = state.gather(torch.arange(number)[:, None].expand(-1, len(chains)))
+    return lack_of(forward, anneal_back(chains, start, *refine(path, parts), generator))
+
+
+def lack_of(forward: Tensor, backward: Tensor) -> Tensor:
+    """Return by how much (N,) the estimates from above are higher than those from below, beyond two standard errors of
+    the difference: what the weights of no chain tell, since none has met it, has no part in their spread.
+
+    forward: (M, N) log weights of estimates of p(x_n); backward: (M', N) minus those of estimates of 1 / p(x_n).
+    """
+    above = math.log(len(backward)) - (-backward).logsumexp(0)
+    gap = above - forward.logsumexp(0) + math.log(len(forward))
+    share = [torch.softmax(weight, 0) * len(weight) for weight in (forward, -backward)]
+    spread = torch.hypot(*((each.var(0).nan_to_num(nan=0.0) / len(each)).sqrt() for each in share))
+    return (gap - 2 * spread).clamp_min(0.0).nan_to_num(nan=0.0, posinf=0.0)
 
 
 def _estimate_by_particles(chains: Chains, path: Path, budget: Budget, generator: torch.Generator) -> Estimated:

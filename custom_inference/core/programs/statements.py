@@ -14,11 +14,11 @@ import torch
 from pyro import poutine
 from pyro.distributions import constraints
 from torch import Tensor
-from torch.distributions import biject_to
 
 from custom_inference.core.isolation import default_dtype, own_store
 from custom_inference.core.programs.latents import Latent, Layout, list_whole
 from custom_inference.core.programs.row_plates import row_dim_of, row_plates_of
+from custom_inference.core.programs.sticks import bijection_to
 from custom_inference.core.programs.supports import base_of, is_moving
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import own_errors
@@ -135,7 +135,7 @@ def _latent(model: Model, name: str, node: Mapping[str, Any], dim: int, *, whole
             f"latent '{name}' of {type(model).__name__} has the support {describe_support(site.support)}, but the "
             f"program draws it from {type(base).__name__}, on {drawn}"
         )
-    transform: Any = biject_to(support)
+    transform: Any = bijection_to(support)
     every = transform.inverse_shape(value.shape)
     place = row_axis + value.ndim - len(every)
     reals = tuple(size for axis, size in enumerate(every, start=-len(every)) if axis != place)

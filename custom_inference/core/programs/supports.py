@@ -15,9 +15,10 @@ import torch
 from pyro.distributions import constraints
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
-from torch.distributions import Distribution, biject_to
+from torch.distributions import Distribution
 
 from custom_inference.core.programs.latents import Latent
+from custom_inference.core.programs.sticks import bijection_to
 from ppl_models.core.priors import support_of
 
 
@@ -79,7 +80,7 @@ class Held(Messenger):
             return
         fn: Any = msg["fn"]
         if name in self.reals:
-            transform: Any = biject_to(fn.support)
+            transform: Any = bijection_to(fn.support)
             value = transform(self.reals[name])
             self.volume[name] = transform.log_abs_det_jacobian(self.reals[name], value)
         else:
@@ -93,7 +94,7 @@ class Held(Messenger):
             self.outside[name] = (asked < low) | (asked > high)
             value = torch.where(asked < low, low.to(asked), torch.where(asked > high, high.to(asked), asked))
             if self.inverts:
-                inverse: Any = biject_to(fn.support).inv
+                inverse: Any = bijection_to(fn.support).inv
                 self.sources[name] = inverse(value)
         self.at[name] = value
         msg["value"], msg["is_observed"] = value, True

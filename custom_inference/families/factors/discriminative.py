@@ -30,7 +30,9 @@ from pyro.distributions import InverseGamma
 from torch import Tensor
 from torch.distributions import LogNormal
 
+from custom_inference.core.draws import draw_globals, has_draws
 from custom_inference.core.engine import EStep, Params, Warm
+from custom_inference.core.local_inference import solve_local
 from custom_inference.core.posteriors import GaussianMixturePosterior, LocalPosterior
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
@@ -273,6 +275,12 @@ class DiscriminativeVariational(Discriminative, FactorVariational):
 
 def predict_outputs(fit: Any, data: Data) -> Tensor:
     """Predict label probabilities (of reals the means), (N, D), by their posterior mean given the inputs and the labels
-    that are seen."""
-    draws = fit.posterior_of(data).sample(_DRAWS, seed=fit.seed)
-    return torch.stack([fit.model.predict(fit.globals, one) for one in draws]).mean(0)
+    that are seen; the mean over draws of the globals where the fit has them."""
+    every = list(draw_globals(fit)) if has_draws(fit) else [fit.globals]
+    several, found = len(every) > 1, []
+    for number, params in enumerate(every):
+        params = {site: value.to(data.x) for site, value in params.items()} if several else params
+        posterior = solve_local(fit.model, params, data, seed=fit.seed).posterior if several else fit.posterior_of(data)
+        draws = posterior.sample(-(-_DRAWS // len(every)), seed=fit.seed + number)
+        found += [fit.model.predict(params, one) for one in draws]
+    return torch.stack(found).mean(0)

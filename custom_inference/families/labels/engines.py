@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from custom_inference.core.draws import draw_globals, has_draws
 from custom_inference.core.engine import Engine, EStep, Params, Warm
 from custom_inference.core.fit import Fit
 from custom_inference.core.posteriors import DirichletPosterior
@@ -48,6 +49,8 @@ from ppl_models.core.errors import warn_of_data
 _SLACK = 20.0
 #: Sums of about so many terms are taken; runs of particle filters, and their particles, beyond.
 _TERMS, _RUNS, _PARTICLES = 2e5, 4, 64
+#: Draws of the globals, at most, that labels are predicted by.
+_GLOBALS = 25
 #: Standard errors of probabilities of labels that are said.
 _UNSURE = 0.1
 
@@ -135,13 +138,31 @@ def predict_labels(fit: Fit, data: Data) -> Tensor:
 
 def weigh_labels(engine: LdaDirichlet, fit: Fit, data: Data, sets: Tensor, count: Tensor, labels: Tensor) -> Tensor:
     """Compute p(label | words), (N, L), the sum of p(s | words) over sets of labels (S, C) that so many training
-    documents had, (S,), by which of the labels (S, L) are in them. One document more is counted for each set.
+    documents had, (S,), by which of the labels (S, L) are in them. One document more is counted for each set. The mean
+    over draws of the globals where the fit has them.
 
     Warns where the estimates of the evidence leave probabilities uncertain.
     """
-    model = fit.model
     data = replace(data.to(dtype=torch.float64, device="cpu"), others={}, between=())
-    params = {site: value.double().cpu() for site, value in fit.globals.items()}
+    point = {site: value.double().cpu() for site, value in fit.globals.items()}
+    every = list(draw_globals(fit, _GLOBALS)) if has_draws(fit) else [point]
+    each = [_weigh_labels_at(params, engine, fit, data, sets, count, labels) for params in every]
+    chance, error = torch.stack([one for one, _ in each]).mean(0), torch.stack([one for _, one in each])
+    error = error.square().sum(0).sqrt() / len(each)
+    unsure = (error > _UNSURE).any(-1)
+    if bool(unsure.any()):
+        warn_of_data(
+            f"labels: the standard error of a probability is {float(error.max()):.2g} at most, above {_UNSURE:g} in "
+            f"{int(unsure.sum())} of {len(error)} documents, whose evidence is estimated"
+        )
+    return chance.to(fit.globals["topic"])
+
+
+def _weigh_labels_at(
+    params: Params, engine: LdaDirichlet, fit: Fit, data: Data, sets: Tensor, count: Tensor, labels: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Return p(label | words), (N, L), at globals, and its standard error where the evidence is estimated."""
+    model = fit.model
     given = [replace(data, others={"labels": one.to(data.x).expand(len(data), -1)}) for one in sets]
     prior = torch.log(count.to(data.x) + 1)
     joint = [engine.e_step(model, params, engine.rows(model, one)).bound for one in given]
@@ -157,14 +178,7 @@ def weigh_labels(engine: LdaDirichlet, fit: Fit, data: Data, sets: Tensor, count
             found[:, some, place] = _estimate_evidence(said, fit.seed) + prior[place]
     share = labels.to(found)
     chance = torch.softmax(found.logsumexp(0), -1) @ share
-    error = (torch.softmax(found, -1) @ share).std(0) / _RUNS**0.5
-    unsure = (error > _UNSURE).any(-1)
-    if bool(unsure.any()):
-        warn_of_data(
-            f"labels: the standard error of a probability is {float(error.max()):.2g} at most, above {_UNSURE:g} in "
-            f"{int(unsure.sum())} of {len(error)} documents, whose evidence is estimated"
-        )
-    return chance.to(fit.globals["topic"])
+    return chance, (torch.softmax(found, -1) @ share).std(0) / _RUNS**0.5
 
 
 def _estimate_evidence(said: Admixture, seed: int) -> Tensor:

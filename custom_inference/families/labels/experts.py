@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from custom_inference.core.all_rows import AllRows
+from custom_inference.core.draws import draw_globals, has_draws
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import LocalSolver
@@ -185,10 +186,13 @@ def weigh_proportions(model: MultinomialRegressionLDA, params: Params, covariate
 
 
 def predict_words(fit: Fit, covariates: ArrayLike | Tensor) -> Tensor:
-    """Compute P(word | covariates), (N, V), of covariates (N, P) (eq. 27.70): seen words would change nothing."""
+    """Compute P(word | covariates), (N, V), of covariates (N, P) (eq. 27.70), the mean over draws of the globals where
+    the fit has them: seen words would change nothing."""
     like, model = fit.params["topic"], cast(MultinomialRegressionLDA, fit.model)
     given = as_tensor(unpack(fit.reader.encode("covariates", covariates))[0], like.dtype).to(like.device)
     if given.ndim != 2 or given.shape[1] != model.num_covariates:
         raise MethodError(f"predict takes covariates (N, {model.num_covariates}), found shape {tuple(given.shape)}")
     model.check_given(given)
-    return model.expected_proportion(fit.params, given) @ like
+    every = list(draw_globals(fit)) if has_draws(fit) else [fit.params]
+    found = [model.expected_proportion(params, given.to(params["topic"])) @ params["topic"] for params in every]
+    return torch.stack(found).mean(0).to(like)

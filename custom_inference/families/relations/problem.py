@@ -145,3 +145,24 @@ def tables(model: IRM, clusters: Clusters) -> dict[str, Tensor]:
             centre = 0.0 if clusters.cells.closed[r] else _hyper(model, name)[0]
             found[sites[1]] = torch.as_tensor(centre + mean + off / k)
     return found
+
+
+def draw_tables(model: IRM, clusters: Clusters, name: str, number: int, rng: np.random.Generator) -> Floats:
+    """Draw what cells of a relation are expected to be in every block, (number, K, ...), from the posterior at the
+    present clusters: Beta, Dirichlet, Gamma, or Student's t of means."""
+    r = list(model.relations).index(name)
+    sums, cells = block_sums(clusters, r)
+    hyper, kind = clusters.cells.hyper[r], model.cells[name]
+    if kind in ("bernoulli", "categorical"):
+        counts = np.concatenate([(cells - sums.sum(-1))[..., None], sums], -1)
+        share = rng.standard_gamma(counts + hyper[: counts.shape[-1]], (number, *counts.shape))
+        share = share / share.sum(-1, keepdims=True)
+        return share[..., 1] if kind == "bernoulli" else share
+    if kind == "poisson":
+        return rng.standard_gamma(hyper[0] + sums[..., 0], (number, *cells.shape)) / (hyper[1] + cells)
+    mean, strength, shape, rate = hyper[:4]
+    k, off = strength + cells, sums[..., 0] - cells * mean
+    scale = rate + (sums[..., 1] - 2 * mean * sums[..., 0] + cells * mean**2 - off**2 / k) / 2
+    precision = rng.standard_gamma(shape + cells / 2, (number, *cells.shape)) / scale
+    centre = 0.0 if clusters.cells.closed[r] else _hyper(model, name)[0]
+    return centre + mean + off / k + rng.standard_normal(precision.shape) / np.sqrt(k * precision)

@@ -16,7 +16,8 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.posteriors import LabellingPosterior
-from custom_inference.families.relations.problem import clusters_of, tables
+from custom_inference.core.predicted import Prediction
+from custom_inference.families.relations.problem import clusters_of, draw_tables, tables
 from ppl_models import DataError, MethodError
 from ppl_models.core.errors import list_some, unknown_name
 from ppl_models.data.labels import places_of
@@ -24,6 +25,8 @@ from ppl_models.data.lazy import pandas as pd
 
 #: Draws that predictions average over, at most; draws of a posterior of which all clusterings are listed.
 _DRAWS, _OF_LISTED = 100, 2000
+#: Draws that intervals of predictions are made of.
+_INTERVALS = 1000
 
 
 @dataclass(kw_only=True, repr=False)
@@ -208,13 +211,17 @@ class RelationFit(Fit):
         return KINDS[kind](self, **settings)
 
 
-def predict(fit: RelationFit, query: Any, *entities: Any, positions: Any = None) -> np.ndarray:
+def predict(
+    fit: RelationFit, query: Any, *entities: Any, positions: Any = None, uncertainty: bool = False
+) -> np.ndarray | Prediction:
     """The posterior mean of cells, (M,): probabilities of 1, expected counts, means; of categories (M, C).
 
     query: a relation and the entities of the cells along each of its axes, by their labels (the numbers 0, 1, ...
         where a type has none): ``("likes", people, films)``; or the relation alone, for all its cells (N_1, ..., N_A).
         Averaged over draws of the clusters.
     positions: the entities by their numbers in the data, whatever their labels: ``predict("likes", positions=(i, j))``.
+    uncertainty: give a :class:`Prediction` instead: its sd and its intervals are of the probability, of the expected
+        count, or of the mean of a cell, over draws of the clusters and, given these, of the tables; spread is NaN.
 
     Raises DataError for unknown relations and entities.
     """
@@ -238,12 +245,16 @@ def predict(fit: RelationFit, query: Any, *entities: Any, positions: Any = None)
     if not parts:
         place = list(np.meshgrid(*(np.arange(model.types[t]) for t in types), indexing="ij", sparse=True))
     first = dict(zip(model.types, np.concatenate([[0], np.cumsum(list(model.types.values()))]), strict=False))
-    total: Any = 0.0
-    clusters = clusters_of(model, data, 0)
-    for weight, labels in fit.clusterings():
+    total, drawn = 0.0, []
+    clusters, rng = clusters_of(model, data, 0), np.random.default_rng(fit.seed)
+    each = list(fit.clusterings())
+    often = rng.multinomial(_INTERVALS, [weight for weight, _ in each]) if uncertainty else [0] * len(each)
+    for (weight, labels), times in zip(each, often, strict=True):
         clusters.take(labels)
-        table = tables(model, clusters)[model.tables(relation)[-1]].numpy()
-        total = (
-            total + weight * table[tuple(clusters.work.label[first[t] + p] for t, p in zip(types, place, strict=True))]
-        )
-    return total
+        at = tuple(clusters.work.label[first[t] + p] for t, p in zip(types, place, strict=True))
+        total = total + weight * tables(model, clusters)[model.tables(relation)[-1]].numpy()[at]
+        drawn += [table[at] for table in draw_tables(model, clusters, relation, int(times), rng)]
+    if not uncertainty:
+        return np.asarray(total)
+    mean, draws = torch.as_tensor(total), torch.as_tensor(np.stack(drawn))
+    return Prediction(mean, (draws - mean).square().mean(0).sqrt(), torch.full_like(mean, torch.nan), draws)

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from custom_inference.core.draws import PosteriorDraws, chains_and_draws, has_draws
+from custom_inference.core.draws import draw_globals
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.predicted import Mixture
 from custom_inference.core.result import Result
@@ -34,8 +34,8 @@ from ppl_models import Data, SupervisedLDA
 from ppl_models.distributions.tokens import Cells
 from ppl_models.distributions.topic_means import draw_means, law_of, tokens_share
 
-#: Draws of the globals, at most, that a prediction is the mean over; draws of responses that intervals are told by.
-_GLOBALS, _RESPONSES = 100, 1000
+#: Draws of responses that intervals are told by.
+_RESPONSES = 1000
 #: Draws of proportions under priors that are no Dirichlet.
 _PROPORTIONS = 512
 
@@ -49,7 +49,7 @@ def predict_response(fit: Result, data: Data, *, uncertainty: bool = False) -> A
     model: Any = fit.model
     data = replace(data.to(device="cpu"), others={}, between=())
     with torch.no_grad(), torch_seeded(fit.seed):
-        values = list(_draw_globals(fit))
+        values = list(draw_globals(fit))
         found = Mixture(-(-_RESPONSES // len(values)) if uncertainty else 0)
         for params, parts in zip(values, _share_topics(fit, values, data), strict=True):
             weight, scale = params["response_weight"], params.get("response_scale")
@@ -59,18 +59,6 @@ def predict_response(fit: Result, data: Data, *, uncertainty: bool = False) -> A
             law = partial(law_of, model.response, scale=scale)
             found.add(law, [(places, chance, share @ about + centre) for places, chance, share in parts])
     return found.result(fit.globals["topic"])
-
-
-def _draw_globals(fit: Result) -> Iterator[Params]:
-    """Give draws of the globals, evenly spaced where the fit has them, or the point."""
-    number = 1
-    if has_draws(fit):
-        chains, length = chains_and_draws(fit)
-        number = min(_GLOBALS, chains * length)
-    elif fit.global_posterior:
-        number = _GLOBALS
-    for params in PosteriorDraws(fit, number, fit.seed).globals_alone():
-        yield {site: value.double().cpu() for site, value in params.items()}
 
 
 def _share_topics(fit: Result, values: list[Params], data: Data) -> Iterator[list[Shares]]:
