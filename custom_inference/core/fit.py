@@ -54,8 +54,8 @@ class Fit(Result):
     def bic(self, bound: str | None = None) -> float:
         """Return BIC = -2 log p(x) + psi log N with psi free parameters; smaller is better.
 
-        bound: what stands for log p(x): "exact" or the name of a lower bound; by default exact where that is feasible,
-            else the fit's own bound, or the likelihood at point estimates of the locals. See
+        bound: what stands for log p(x): "exact" or the name of a lower bound or an estimate; by default exact where
+            that is feasible, else the fit's own bound, or the likelihood at point estimates of the locals. See
             :func:`custom_inference.core.evaluate.information_criterion`.
         """
         return evaluate.information_criterion(self, "bic", bound)

@@ -289,7 +289,7 @@ class Result(Labelled):
 
     @property
     def bounds(self) -> list[str]:
-        """The names that ``bound=`` takes."""
+        """The names that ``bound=`` takes: "exact", lower bounds, and estimates, which may lie above ("bethe")."""
         return bounds_of(self.model)
 
     def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None, **others: Any) -> Tensor:
