@@ -37,7 +37,7 @@ def test_u_mass_is_gensims():
     texts = [np.repeat(np.arange(8), row).tolist() for row in apart]
     found = coherence(topics, apart, "u_mass", top=4)
     assert found.tolist() == pytest.approx([reference.coherence_of([1, 0, 3, 2], texts, "u_mass")], rel=1e-9)
-    assert found[0] < coherence(topics, apart, "umass", top=4)[0] - 1
+    assert found.mean() < coherence(topics, apart, "umass", top=4).mean() - 1
     without = apart * (np.arange(8) != 1)
     texts = [np.repeat(np.arange(8), row).tolist() for row in without]
     with pytest.warns(DataWarning, match="count as in gensim"):
