@@ -182,6 +182,11 @@ def estimate_in_place(model: Model, data: Data | None = None) -> str | None:
     return None if not estimates or is_feasible(model, data) else next(iter(estimates))
 
 
+def name_in_place(model: Model, data: Data) -> str:
+    """The bound, estimate or "exact" that locals are inferred by where none is named."""
+    return estimate_in_place(model, data) or ("exact" if is_feasible(model, data) else scalable_bound(model))
+
+
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:
     """The exact local posterior of a program with finite locals, by Pyro's parallel enumeration.
 
@@ -245,8 +250,7 @@ def solve_local(
     points = fallback is not None and fallback.engine.objective == "log joint"
     if bound is None and fallback is not None and (points or not is_feasible(model, data)):
         return fallback.solve(model, params, data, seed=seed, evidence=evidence)
-    name = bound or estimate_in_place(model, data)
-    name = name or ("exact" if is_feasible(model, data) else scalable_bound(model))
+    name = bound or name_in_place(model, data)
     if name in family_of(model).estimates:
         exact = engine_for(model, "exact") if "exact" in engines else None
         if not evidence and exact is not None and exact.reads_off:  # the estimate is of the evidence alone
