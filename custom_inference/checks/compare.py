@@ -105,6 +105,10 @@ class Comparison:
         found += [] if self.reference is None else self.reference.remarks
         if self.no_exact and self.best_bound is not None:
             found.append(f"the highest bound, closest to the evidence: {self.best_bound}{self._ties()}")
+        what = self.table["what"].to_dict()
+        estimates = [str(name) for name in what if what[name] == "estimate"]
+        if estimates:
+            found.append(f"estimates, no bounds, which may lie above the evidence: {', '.join(estimates)}")
         return found + [f"{name} refused: {reason}" for name, reason in self.refused.items()]
 
     def _ties(self) -> str:

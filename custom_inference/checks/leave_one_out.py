@@ -14,6 +14,7 @@ import xarray as xr
 from custom_inference.checks.pointwise import FEWEST, Array, Pointwise, pointwise
 from custom_inference.core.draws import require_fit
 from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import describe_stand_in
 from custom_inference.core.settings import require_whole
 from custom_inference.faces.arviz_library import POOR, Elpd, arviz
 from ppl_models import DataWarning, MethodError
@@ -27,7 +28,7 @@ class LeaveOneOut:
     pointwise, pareto_k: (N,), of every observation; labels name them, unit says what they are ("row", "dyad", ...).
     good_k: above this Pareto k an estimate is not to be relied on: min(1 - 1 / log10(draws), 0.7).
     approximation_k: Pareto k of the weights p / q of an approximate posterior; None of draws by a Markov chain.
-    bound: "exact", or the lower bound that stands in for log p(x_n | globals).
+    bound: "exact", or the name of what stands in for log p(x_n | globals); stand_in: what that is, in words.
     source: where the draws came from. arviz: the ``ELPDData`` that ArviZ's functions take.
     """
 
@@ -44,6 +45,7 @@ class LeaveOneOut:
     labels: list[str]
     source: str
     arviz: Any
+    stand_in: str = ""
 
     @property
     def num_bad(self) -> int:
@@ -60,7 +62,7 @@ class LeaveOneOut:
         if self.approximation_k is not None:
             lines.append(f"Pareto k of the approximate posterior itself: {self.approximation_k:.2f}")
         if self.bound != "exact":
-            lines.append(f"log p(x_n | globals) replaced by its lower bound '{self.bound}'")
+            lines.append(f"log p(x_n | globals) replaced by {self.stand_in}")
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -96,8 +98,8 @@ def loo(fit: Fit, *, num_draws: int = 1000, seed: int = 0, progress: bool = True
     the posterior (Yao, Vehtari, Simpson & Gelman, *Yes, but did it work? Evaluating variational inference*, ICML 2018):
     ``LeaveOneOut.approximation_k``.
 
-    p(x_n | theta) is exact where that is feasible, else the bound that ``LeaveOneOut.bound`` names. Sites of an
-    approximation that are points stay fixed, as if they were known. A graph is one observation: there each observed
+    p(x_n | theta) is exact where that is feasible, else the bound or estimate that ``LeaveOneOut.bound`` names. Sites
+    of an approximation that are points stay fixed, as if they were known. A graph is one observation: there each known
     dyad is left out in turn, and what it is predicted by are draws of globals AND nodes' latents given all dyads, which
     are reweighted together. Nodes are not left out.
 
@@ -115,6 +117,7 @@ def loo(fit: Fit, *, num_draws: int = 1000, seed: int = 0, progress: bool = True
     _warn_of_tails(found, own_k)
     numbers = found._asdict()
     about: Any = {"arviz": numbers.pop("data"), "bound": scores.bound, "unit": scores.unit}
+    about |= {} if scores.bound == "exact" else {"stand_in": describe_stand_in(fit.model, scores.bound)}
     return LeaveOneOut(**numbers, **about, labels=scores.labels, source=scores.source, approximation_k=own_k)
 
 

@@ -43,7 +43,7 @@ _TOGETHER = 50
 class Pointwise:
     """log_likelihood (chain, draw, n); log_ratio (draw,), log p(draw, x) - log q(draw), or None of draws of a chain.
 
-    bound: "exact", or the name of the lower bound that stands in for log p(x_n | globals). unit: what n counts.
+    bound: "exact", or the name of the bound or estimate that stands in for log p(x_n | globals). unit: what n counts.
     """
 
     log_likelihood: Array

@@ -32,7 +32,7 @@ from ppl_models.likelihoods import PoissonDivergence
 
 
 def score(fit: Result, params: dict[str, Tensor] | None = None) -> tuple[Tensor, str]:
-    """The best feasible: log p(x_n | params) of the training rows, (N,), and "exact"; or a lower bound and its name.
+    """The best feasible: log p(x_n | params) of the training rows, (N,), and "exact"; or a bound or estimate, by name.
 
     params: globals to score, by default the fit's own.
     """
@@ -95,7 +95,8 @@ def information_criterion(fit: Result, kind: str, bound: str | None = None) -> f
     """AIC or BIC of a fit.
 
     L is log p(x | params) by ``bound``, by default as :func:`score` has it: exact where that is feasible, else the
-    fit's own lower bound, with which the criterion is an upper bound of the exact one. For fits that estimate the
+    fit's own lower bound, with which the criterion is an upper bound of the exact one, or its estimate, with which it
+    is on either side. For fits that estimate the
     locals as points it is by default the likelihood at these, and their coordinates count as parameters, as in
     that of aspect Bernoulli, eq. 27: psi = TK + (K - 1) N. Rows with weights count by these, in L and in N: whole ones
     are numbers of equal rows, others are worth N = (sum w)^2 / sum w^2 rows, and scaled to add up to this.

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from custom_inference.core import evaluate, predictive, store
 from custom_inference.core.expected import Expectation, expect_entries, predict_given
+from custom_inference.core.given_anew import describe_rows_given_anew
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.registry import family_of, presentation_of
 from custom_inference.core.result import Result
@@ -32,7 +33,9 @@ class Fit(Result):
 
     def __str__(self) -> str:
         """What ``print`` shows, 80 columns wide: the fit in a few words, the strongest features of each component."""
-        wide = "\n".join(textwrap.fill(line, _WIDE, subsequent_indent="    ") for line in repr(self).splitlines())
+        anew = [f"  rows given anew: {self.rows_given_anew}"] if self.rows_given_anew else []
+        lines = [*repr(self).splitlines(), *anew]
+        wide = "\n".join(textwrap.fill(line, _WIDE, subsequent_indent="    ") for line in lines)
         if not self.model.has_components:
             return wide
         table = evaluate.component_report(self, top=_FEATURES)
@@ -41,6 +44,12 @@ class Fit(Result):
         lines = [_cut(f"{name:<{size}} {one}") for name, one in zip(names, table["strongest"], strict=True)]
         more = [f"and {len(lines) - _LINES} more: fit.report()"] if len(lines) > _LINES else []
         return "\n  ".join([wide, *lines[:_LINES], *more])
+
+    @property
+    def rows_given_anew(self) -> str:
+        """By what :meth:`transform` infers new rows, and some of the training rows, where the fit's own rows were not
+        inferred by it, so that these have other values there; else ""."""
+        return describe_rows_given_anew(self)
 
     @property
     def log_prior(self) -> float:
@@ -54,8 +63,8 @@ class Fit(Result):
     def bic(self, bound: str | None = None) -> float:
         """Return BIC = -2 log p(x) + psi log N with psi free parameters; smaller is better.
 
-        bound: what stands for log p(x): "exact" or the name of a lower bound; by default exact where that is feasible,
-            else the fit's own bound, or the likelihood at point estimates of the locals. See
+        bound: what stands for log p(x): "exact" or the name of a lower bound or an estimate; by default exact where
+            that is feasible, else the fit's own bound, or the likelihood at point estimates of the locals. See
             :func:`custom_inference.core.evaluate.information_criterion`.
         """
         return evaluate.information_criterion(self, "bic", bound)

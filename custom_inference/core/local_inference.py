@@ -20,7 +20,7 @@ from custom_inference.core.enumeration import enumerate_log_joint
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, LabellingPosterior, LocalPosterior
 from custom_inference.core.programs.reference import best_reference, find_reference, is_cheap
-from custom_inference.core.registry import engine_for, engines_of, family_of
+from custom_inference.core.registry import engine_for, engines_of, family_of, objective_named
 from custom_inference.core.states import State, move_state
 from ppl_models import CapacityError, Data, MethodError, Model
 
@@ -155,6 +155,21 @@ def bounds_of(model: Model) -> list[str]:
     return [name for name, make in engines_of(model).items() if name != POINT and not make().integrates_globals]
 
 
+def describe_stand_in(model: Model, name: str) -> str:
+    """Say what a name of :func:`bounds_of` stands for in place of log p(x_n | params)."""
+    bounds = objective_named(model, name) == "bound"
+    return f"the lower bound '{name}'" if bounds else f"the estimate '{name}', no bound: it may lie above"
+
+
+def _list_stand_ins(model: Model) -> tuple[str, str]:
+    """Return what ``bound=`` may be in place of "exact": lower bounds, and estimates, which may lie above."""
+    names = [name for name in bounds_of(model) if name != "exact"]
+    below = [name for name in names if objective_named(model, name) == "bound"]
+    listed = ([name for name in names if (name in below) == wanted] for wanted in (True, False))
+    bounds, estimates = (" or ".join(f"bound='{name}'" for name in one) for one in listed)
+    return bounds, estimates
+
+
 def scalable_bound(model: Model) -> str:
     """The family that is used by default where the exact sum is not feasible: the first that is registered for it."""
     known = bounds_of(model)
@@ -165,6 +180,11 @@ def estimate_in_place(model: Model, data: Data | None = None) -> str | None:
     """The estimate of log p(x_n | params) in place of the exact one, where that is not feasible and there is one."""
     estimates = family_of(model).estimates
     return None if not estimates or is_feasible(model, data) else next(iter(estimates))
+
+
+def name_in_place(model: Model, data: Data) -> str:
+    """The bound, estimate or "exact" that locals are inferred by where none is named."""
+    return estimate_in_place(model, data) or ("exact" if is_feasible(model, data) else scalable_bound(model))
 
 
 def enumerate_local(model: Model, params: Mapping[str, Tensor], data: Data) -> Local:
@@ -230,8 +250,7 @@ def solve_local(
     points = fallback is not None and fallback.engine.objective == "log joint"
     if bound is None and fallback is not None and (points or not is_feasible(model, data)):
         return fallback.solve(model, params, data, seed=seed, evidence=evidence)
-    name = bound or estimate_in_place(model, data)
-    name = name or ("exact" if is_feasible(model, data) else scalable_bound(model))
+    name = bound or name_in_place(model, data)
     if name in family_of(model).estimates:
         exact = engine_for(model, "exact") if "exact" in engines else None
         if not evidence and exact is not None and exact.reads_off:  # the estimate is of the evidence alone
@@ -250,11 +269,12 @@ def _exact_engine(model: Model) -> Any:
 
 def _no_evidence(model: Model) -> MethodError:
     """Return the error that says that log p(x_n) is not available, and which bounds are."""
-    known = " or ".join(f"bound='{name}'" for name in bounds_of(model))
-    instead = known or "the ELBO of a fit by SVI() with a guide of the locals, fit.local.bound"
+    bounds, estimates = _list_stand_ins(model)
+    instead = bounds or "the ELBO of a fit by SVI() with a guide of the locals, fit.local.bound"
+    more = f"{estimates} or " if estimates else ""
     return MethodError(
-        f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {instead}; an estimate: "
-        f"bound='{ANNEALED}'"
+        f"log p(x_n) of {type(model).__name__} has no closed form here; lower bounds: {instead}; estimates, which may "
+        f"lie above it: {more}bound='{ANNEALED}'"
     )
 
 
@@ -275,6 +295,6 @@ def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | Non
     try:
         return exact.log_evidence(model, params, exact.rows(model, data))
     except CapacityError as error:
-        others = [repr(name) for name in bounds_of(model) if name != "exact"]
-        known = " or ".join(f"bound={name}" for name in others)
-        raise CapacityError(f"{error}. Lower bounds available: {known}", **vars(error)) from None
+        bounds, estimates = _list_stand_ins(model)
+        more = f"; estimates, which may lie above: {estimates}" if estimates else ""
+        raise CapacityError(f"{error}. Lower bounds available: {bounds or 'none'}{more}", **vars(error)) from None

@@ -11,7 +11,7 @@ from typing import Any
 _PARTS = {
     "log posterior": ("evidence", "log posterior"),
     "bound": ("bound", "bound on the log posterior"),
-    "estimate": ("estimate", "estimate of the log posterior"),
+    "estimate": ("estimate", "estimate of the log posterior, no bound"),
     "log joint": ("log joint given the globals", "log joint"),
 }
 
@@ -27,6 +27,8 @@ def describe_objective(fit: Any) -> str:
     if fit.bound_name.startswith("log"):
         return fit.bound_name
     by = "" if fit.bound_name == "exact" else f", {fit.bound_name}"
+    if fit.objective == "estimate" and (not fit.prior_term or _has_posterior(fit)):
+        by = f", no bound{by}"
     if not fit.prior_term:
         return f"{fit.objective}{by}"
     if _has_posterior(fit):

@@ -231,9 +231,9 @@ class Result(Labelled):
 
         For the data that the model was fitted to (given again, or x left out) these are the fit's own: the values in
         ``params`` where locals were estimated as points or drawn, else the mean of ``posterior``, averaged over draws
-        of the globals if there are any. Other data are inferred by the fit's own family of posteriors, at its globals
-        or their posterior (of draws of a sampler or a guide, at their mean), until convergence: some of the training
-        rows get the values of the fit, up to the tolerance of both (or another fixed point, if a row has several).
+        of the globals if there are any. Other data, some of the training rows too, are inferred until convergence, at
+        the globals or their posterior, by the fit's own family (then with the fit's values, up to the tolerance of both
+        or another fixed point) or by what ``rows_given_anew`` names: of CVB0, samplers and guides; values then differ.
 
         bound: infer the locals anew under this family, as :meth:`local_posterior`.
         """
@@ -285,7 +285,7 @@ class Result(Labelled):
 
     @property
     def bounds(self) -> list[str]:
-        """The names that ``bound=`` takes."""
+        """The names that ``bound=`` takes: "exact", lower bounds, and estimates, which may lie above ("bethe")."""
         return bounds_of(self.model)
 
     def plugin_log_likelihood(self, x: Any = None, *, mask: Any = None, **others: Any) -> Tensor:

@@ -83,7 +83,8 @@ def held_out(
 
     how, with its settings
     ----------------------
-    the name of a bound (``fit.bounds``): "exact" is exact, others bound log p(y_i | globals) from below.
+    the name of a bound (``fit.bounds``): "exact" is exact, others bound log p(y_i | globals) from below, but
+        for "laplace" and what else is an estimate, on either side of it.
     "ais": log p(y_i | globals), estimated until the standard errors are small or ``seconds`` = 60 are over, of any
         model (:class:`custom_inference.AIS`; topics of tokens by particles that look ahead); ``seed``.
     "importance": log p(y_i | globals) by importance sampling, for short documents; ``samples`` = 1000, ``from_prior`` =

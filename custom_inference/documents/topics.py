@@ -11,8 +11,16 @@ D(v) documents have word v, D(v, w) have both, of N; p(v) = D(v) / N and p(v, w)
 
 e = 1e-12, as Röder, Both & Hinneburg, WSDM 2015. umass was printed as a sum over the pairs; here all are means, which
 do not grow with ``top``. uci and npmi were printed with sliding windows of text; by these names the window is the
-document, all that counts leave. Under the names of gensim and Palmetto they are what these have: u_mass is umass, and
-c_uci and c_npmi (windows of 10 tokens) and c_v (of 110) read texts, with D the windows (``documents.windows``).
+document, all that counts leave. By window_uci, window_npmi (windows of 10 tokens) and window_cv (of 110) D are windows
+of texts (``documents.windows``).
+
+u_mass, c_uci, c_npmi and c_v are what gensim 4 has by these names (``CoherenceModel(...).get_coherence_per_topic()``),
+which differs in three places:
+
+    u_mass: log (p(v_m, v_l) + e) / p(v_l), l < m: e in place of 1 / N, so that pairs that never meet cost 20 and more
+    c_uci, c_npmi, c_v: windows as gensim counts them, in which a word that left by the left end is taken to be gone,
+        whether or not it stands in the window again (``documents.windows``)
+    c_npmi, c_v: two words that are in every window have log(1 + e) / -log(1 + e) = -1, not the limit of npmi, 1
 """
 
 from __future__ import annotations
@@ -39,9 +47,9 @@ Array = NDArray[np.float64]
 
 #: How words can be ranked within a topic.
 RANKINGS = ("probability", "lift", "relevance", "frex")
-MEASURES = ("umass", "uci", "npmi", "u_mass", "c_uci", "c_npmi", "c_v")
+MEASURES = ("umass", "uci", "npmi", "window_uci", "window_npmi", "window_cv", "u_mass", "c_uci", "c_npmi", "c_v")
 #: Tokens of a window of the measures that read texts.
-WINDOWS = {"c_uci": 10, "c_npmi": 10, "c_v": 110}
+WINDOWS = {"window_uci": 10, "window_npmi": 10, "window_cv": 110, "c_uci": 10, "c_npmi": 10, "c_v": 110}
 _EPSILON = 1e-12
 
 
@@ -164,14 +172,16 @@ def coherence(
 
     topics: a fit of a document model, or word probabilities (K, V). x: the reference corpus, in the fit's vocabulary
         (by default the documents of the fit), or with V columns. Presence counts, not how often.
-    measure: "npmi", "uci" or "umass", of documents; "u_mass", which is "umass"; or of windows of ``texts`` "c_v",
-        "c_npmi" or "c_uci". c_v is a mean over the top words.
+    measure: "npmi", "uci" or "umass", of documents; "window_npmi", "window_uci" or "window_cv", of windows of texts;
+        or, with the numbers of gensim, "u_mass", of documents, "c_npmi", "c_uci" or "c_v", of windows, which differ
+        from these as the module says. window_cv and c_v are means over the top words. (gensim takes 20 words a topic.)
     texts: of the corpus, for windows: strings, which are cut as ``documents`` does and keep their stop words, lists of
         words, or ``Sequences`` (by default those of the fit).
-    window: tokens of a window; by default 110 of c_v, else 10.
+    window: tokens of a window; by default 110 of window_cv and c_v, else 10.
 
-    Pairs with a word that is in no reference document say nothing and are left out, with a DataWarning; a topic without
-    any pair left is NaN. Of a series the mean is the model's coherence.
+    Pairs with a word that is in no reference document say nothing and are left out, with a DataWarning, where gensim
+    has infinity or NaN (of u_mass they count as there, 0 or the logarithm of e); a topic without any pair left is NaN.
+    Of a series the mean is the model's coherence.
 
     Raises MethodError for an unknown measure, or fewer than two words; for windows without texts, and texts without.
     """
@@ -191,7 +201,7 @@ def coherence(
         window = WINDOWS[measure] if window is None else window
         require_whole("window", window)
         columns, each = _choose_words(words, top)
-        together, number = window_counts(texts, vocabulary, columns, window)
+        together, number = window_counts(texts, vocabulary, columns, window, as_gensim=measure.startswith("c_"))
     else:
         data = _corpus(fit, x, words.shape[1])
         columns, each = _choose_words(words, top)
@@ -200,9 +210,10 @@ def coherence(
     alone = together.diagonal().copy()
     if not alone.all():
         absent, where = int((alone == 0).sum()), "text" if windowed else "document"
-        message = f"{absent} of the top words are in no reference {where}; pairs with them are left out"
+        pairs = "count as in gensim" if measure == "u_mass" else "are left out"
+        message = f"{absent} of the top words are in no reference {where}; pairs with them {pairs}"
         warnings.warn(message, DataWarning, stacklevel=2)
-    score = _cosine if measure == "c_v" else _mean
+    score = _cosine if measure in ("window_cv", "c_v") else _mean
     values = [score(measure, alone[one], together[np.ix_(one, one)], number) for one in each]
     return pd.Series(values, index=pd.Index(names, name="topic"), name=measure)
 
@@ -236,7 +247,7 @@ def _choose_words(words: Array, top: int) -> tuple[NDArray[np.int64], NDArray[np
 
 def _mean(measure: str, alone: Array, together: Array, total: int) -> float:
     """Average a measure over the pairs of a topic's words that occur, from counts (M,) and (M, M); NaN without any."""
-    known = np.flatnonzero(alone)
+    known = np.arange(len(alone)) if measure == "u_mass" else np.flatnonzero(alone)
     first, second = np.triu_indices(len(known), 1)  # first < second: the more probable word
     if not len(first):
         return np.nan
@@ -245,27 +256,30 @@ def _mean(measure: str, alone: Array, together: Array, total: int) -> float:
 
 
 def _cosine(measure: str, alone: Array, together: Array, total: int) -> float:
-    """c_v of a topic (``documents.windows``), of its words that occur; NaN with fewer than two."""
-    del measure
+    """window_cv or c_v of a topic (``documents.windows``), of its words that occur; NaN with fewer than two."""
     known = np.flatnonzero(alone)
     if len(known) < 2:
         return np.nan
     both, single = together[np.ix_(known, known)], alone[known]
-    pointwise = _measure("npmi", both, single[:, None], single, total)
+    direct = "c_npmi" if measure == "c_v" else "window_npmi"
+    pointwise = _measure(direct, both, single[:, None], single, total)
     whole = pointwise.sum(0)
     norms = np.linalg.norm(pointwise, axis=1) * np.linalg.norm(whole)
     return float((pointwise @ whole / np.maximum(norms, np.finfo(float).tiny)).mean())
 
 
 def _measure(measure: str, both: Array, first: Array, second: Array, total: int) -> Array:
-    if measure in ("umass", "u_mass"):
+    if measure == "umass":
         return np.log((both + 1) / first)
     joint = both / total + _EPSILON
-    pointwise = np.log(joint * total**2 / (first * second))
-    if measure in ("uci", "c_uci"):
+    if measure == "u_mass":  # 0 where the word that is conditioned on is nowhere
+        return np.where(first == 0, 0.0, np.log(joint * total / np.maximum(first, 1)))
+    pointwise = np.log(joint / ((first / total) * (second / total)))
+    if measure.endswith("uci"):
         return pointwise
-    # Two words in every document: the limit of the ratio as p(v, w) -> 1.
-    return np.where(both == total, 1.0, pointwise / np.where(both == total, 1.0, -np.log(joint)))
+    # Two words in every document: the limit of the ratio as p(v, w) -> 1, and what gensim has in its place.
+    always = both == total
+    return np.where(always, -1.0 if measure == "c_npmi" else 1.0, pointwise / np.where(always, 1.0, -np.log(joint)))
 
 
 def _as_words(topics: ArrayLike | torch.Tensor) -> Array:

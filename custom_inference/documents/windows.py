@@ -1,10 +1,14 @@
-"""Words that stand near each other: boolean sliding windows over texts, and the coherence c_v that rests on them.
+"""Words that stand near each other: boolean sliding windows over texts, and the coherences that rest on them.
 
 A window of w tokens begins at every token of a text that has w tokens from there on; a text of fewer is one window.
 With p(v) and p(v, w) the shares of the windows that have v, and both (Röder, Both & Hinneburg, WSDM 2015):
 
     npmi(v, w) = log((p(v, w) + e) / (p(v) p(w))) / -log(p(v, w) + e),   e = 1e-12
-    c_v = mean_i cos(u_i, sum_j u_j),   u_i = (npmi(v_i, v_1), ..., npmi(v_i, v_M)) of the M top words of a topic
+    window_cv = mean_i cos(u_i, sum_j u_j),   u_i = (npmi(v_i, v_1), ..., npmi(v_i, v_M)) of the M top words of a topic
+
+gensim slides one set along a text: at each step it takes out the word that the window leaves behind and puts in the one
+that enters. What is taken out is gone although it may stand in the window again, until it enters anew: of a word at
+places q and p its second occurrence does not count in windows after q where p - q is less than w.
 """
 
 from __future__ import annotations
@@ -26,11 +30,14 @@ Texts = Sequences | Iterable[str | Sequence[Any]]
 _ENTRIES = 2**22
 
 
-def window_counts(texts: Texts, vocabulary: Sequence[Any], words: Array, window: int) -> tuple[Array, int]:
+def window_counts(
+    texts: Texts, vocabulary: Sequence[Any], words: Array, window: int, *, as_gensim: bool = False
+) -> tuple[Array, int]:
     """How many windows have both words, (M, M), and how many windows there are.
 
     texts: strings, cut into words as ``documents`` does, or lists of words (perhaps of sentences of words), or
         ``Sequences``; of words by number where the vocabulary is one of numbers. words: the chosen columns, (M,).
+    as_gensim: count words in windows as gensim does.
     """
     place = {vocabulary[column]: number for number, column in enumerate(words.tolist())}
     together, number = np.zeros((len(words), len(words))), 0
@@ -50,8 +57,11 @@ def window_counts(texts: Texts, vocabulary: Sequence[Any], words: Array, window:
             edges = np.arange(begin, end)
             for column, one in enumerate(own):
                 of_word = at[word == one]
-                seen = np.searchsorted(of_word, edges + window) - np.searchsorted(of_word, edges)
-                present[:, column] = seen > 0
+                behind, seen = (np.searchsorted(of_word, end) for end in (edges, edges + window))
+                present[:, column] = seen > behind
+                if as_gensim:
+                    left = (behind > 0) & (of_word[seen - 1] - of_word[behind - 1] < window)
+                    present[left, column] = 0
             together[np.ix_(own, own)] += present.T @ present
     if not number:
         raise DataError("no texts", axis="document", expected="a list of strings, or of lists of words")

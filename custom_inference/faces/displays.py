@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from custom_inference.core.evaluate import component_report
+from custom_inference.core.given_anew import describe_rows_given_anew
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.result import Result
 from custom_inference.faces import plots
@@ -40,7 +41,9 @@ def of_fit(fit: Result) -> str:
     name = type(fit.model).__name__
     title = f"Fit of {name} to {len(fit.data)} {fit.model.row_axis}s by {fit.method_name}"
     name, value = objective_line(fit, digits=4)
-    parts = [displays.sentence(fit.status), displays.facts({name: value, "seed": fit.seed})]
+    anew = describe_rows_given_anew(fit)
+    facts = {name: value, "seed": fit.seed} | ({"rows given anew": anew} if anew else {})
+    parts = [displays.sentence(fit.status), displays.facts(facts)]
     if any("component" in fit.model.sites[site].dims for site in fit.model.global_sites):
         if plots.pixels_of(fit.column_names) is not None and len(fit.coords["component"]) <= _PICTURES:
             parts.append(_picture(plots.plot_components(fit), f"components of {name}"))

@@ -71,9 +71,9 @@ def choose_num_blocks(
         "icl", the complete-data likelihood with the parameters integrated out, :func:`integrated_likelihood`
         (Daudin, Picard & Robin, *A mixture model for random graphs*, 2008; exact by Côme & Latouche, *Model selection
         and clustering in stochastic block models based on the exact integrated complete data likelihood*, 2015); of
-        DegreeCorrectedSBM the asymptotic :func:`icl`. "bethe": :func:`bethe_evidence`, of fits by "bethe": near what
-        can be found at all, where no division of the nodes is likely, the one to take. "evidence": the bound on log
-        p(x) of fits by "vb". "held_out": minus the log loss of a ``share`` of dyads that the fits do not see.
+        DegreeCorrectedSBM the asymptotic :func:`icl`. "bethe": :func:`bethe_evidence`, no bound, of fits by "bethe":
+        near what can be found at all, where no division of the nodes is likely, the one to take. "evidence": the bound
+        on log p(x) of fits by "vb". "held_out": minus the log loss of a ``share`` of dyads that the fits do not see.
     """
     criteria = [str(criterion)] if is_text(criterion) else list(criterion)
     for one in criteria:
@@ -144,7 +144,8 @@ def bethe_evidence(fit: Fit) -> float:
 
         log Z - (K - 1) / 2 log N - F / 2 log D
 
-    An estimate of log p(x), nodes' blocks summed out (Decelle et al., Phys. Rev. E 84, 2011, for log Z; Schwarz's
+    An estimate of log p(x), nodes' blocks summed out, and no bound: of degree-corrected models above all it may lie
+    several nats above (Decelle et al., Phys. Rev. E 84, 2011, for log Z; Schwarz's
     approximation of the integral over the globals). Raises MethodError for fits by other methods.
     """
     if fit.bound_name != "bethe" or fit.local is None:

@@ -45,8 +45,8 @@ def by_definition(topic, width, measure):
     def npmi(a, b):
         return pmi(a, b) / -math.log(share(a, b) + 1e-12)
 
-    if measure != "c_v":
-        score = npmi if measure == "c_npmi" else pmi
+    if measure != "window_cv":
+        score = npmi if measure == "window_npmi" else pmi
         pairs = [(a, b) for i, a in enumerate(topic) for b in topic[:i]]
         return sum(score(a, b) for a, b in pairs) / len(pairs)
     vectors = [[npmi(a, b) for b in topic] for a in topic]
@@ -57,7 +57,7 @@ def by_definition(topic, width, measure):
     return sum(cosines) / len(cosines)
 
 
-@pytest.mark.parametrize("measure", ["c_v", "c_npmi", "c_uci"])
+@pytest.mark.parametrize("measure", ["window_cv", "window_npmi", "window_uci"])
 @pytest.mark.parametrize("width", [3, 5])
 def test_windows_are_their_definition(measure, width):
     fit = default_fit(LDA(num_topics=2, vocabulary_size=6), documents(KNOWN), progress=False)
@@ -73,18 +73,17 @@ def test_windows_are_their_definition(measure, width):
 def test_windows_by_default_are_of_110_and_10_tokens():
     rng = np.random.default_rng(0)
     numbers = [rng.integers(0, 6, 150).tolist(), rng.integers(0, 6, 20).tolist(), [0, 1], [3]]
-    for measure, width in {"c_v": 110, "c_npmi": 10, "c_uci": 10}.items():
+    for measure, width in {"window_cv": 110, "window_npmi": 10, "window_uci": 10}.items():
         own, plain = (coherence(TOPICS, measure=measure, texts=numbers, window=w, top=3) for w in (width, None))
         assert own.tolist() == plain.tolist()
     with pytest.warns(DataWarning, match="1 of the top words are in no reference text"):
-        apart = coherence(TOPICS, measure="c_v", texts=[[0, 1, 3, 4], [2, 3, 4]], top=3)
+        apart = coherence(TOPICS, measure="window_cv", texts=[[0, 1, 3, 4], [2, 3, 4]], top=3)
     assert np.isfinite(apart).all()
 
 
-def test_names_of_others_and_what_is_missing():
+def test_what_is_missing_is_said():
     counts = [[1, 1, 0, 1, 0, 1], [1, 1, 1, 0, 1, 0], [0, 0, 1, 1, 1, 1]]
     counts = np.array(counts)
-    assert coherence(TOPICS, counts, "u_mass", top=3).tolist() == coherence(TOPICS, counts, "umass", top=3).tolist()
     with pytest.raises(MethodError, match="expected texts="):
         coherence(TOPICS, counts, "c_v", top=3)
     with pytest.raises(MethodError, match="counts documents"):

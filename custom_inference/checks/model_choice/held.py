@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_inference.core.fit import Fit, require_complete
-from custom_inference.core.local_inference import bounds_of, log_likelihood, scalable_bound
+from custom_inference.core.local_inference import bounds_of, describe_stand_in, log_likelihood, scalable_bound
 from custom_inference.documents.scores import held_out, without_observed
 from custom_inference.graphs.links import HeldDyads, hold_out_dyads, link_probability
 from custom_inference.methods import fit as default_fit
@@ -166,7 +166,7 @@ def _split(data: Data, folds: Folds, fold: int) -> tuple[Data, Any]:
 
 
 def _score_rows(fit: Fit, test: Data) -> tuple[Array, Array, str]:
-    """log p(x_n | globals): exact, or the bound that the remark names."""
+    """log p(x_n | globals): exact, or the bound or estimate that the remark names."""
     remark = ""
     try:
         each = log_likelihood(fit.model, fit.globals, test, seed=fit.seed)
@@ -175,7 +175,7 @@ def _score_rows(fit: Fit, test: Data) -> tuple[Array, Array, str]:
             raise
         bound = fit.bound_name if fit.bound_name in bounds_of(fit.model) else scalable_bound(fit.model)
         each = log_likelihood(fit.model, fit.globals, test, bound=bound, seed=fit.seed)
-        remark = f"held-out scores are those of '{bound}', not of log p(x) itself"
+        remark = f"held-out scores are not log p(x) itself but {describe_stand_in(fit.model, bound)}"
     return each.detach().double().cpu().numpy(), np.ones(len(each)), remark
 
 

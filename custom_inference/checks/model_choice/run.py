@@ -212,7 +212,7 @@ class _Task:
             self.notes.append(f"{name}: loo is not to be relied on in {found.num_bad} of {len(found.pareto_k)} "
                               f"{found.unit}s (Pareto k above {found.good_k:.2f})")  # fmt: skip
         if found.bound != "exact":
-            self.notes.append(f"{name}: loo by the bound '{found.bound}' in place of log p(x_n | globals)")
+            self.notes.append(f"{name}: loo by {found.stand_in}, in place of log p(x_n | globals)")
 
     def _integrate(self, name: str) -> None:
         settings: Any = {"seed": self.seed, "seconds": self.seconds, "progress": self.progress}

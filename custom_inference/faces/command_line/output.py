@@ -22,6 +22,7 @@ from custom_inference.core import evaluate
 from custom_inference.core.engine import POINT
 from custom_inference.core.evaluate import score
 from custom_inference.core.fit import Fit
+from custom_inference.core.local_inference import describe_stand_in
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.registry import presentation_of
 from custom_inference.faces import distributed
@@ -205,6 +206,7 @@ def summarise(fit: Fit, *, top: int) -> dict[str, Any]:
         "bound_name": fit.bound_name,
         "log_likelihood_per_row": total / len(fit.data),
         "log_likelihood_bound": bound,
+        "log_likelihood_described": "exact" if bound == "exact" else describe_stand_in(fit.model, bound),
         "bic": fit.bic() if fit.bound_name == POINT else bic,
         "seconds": fit.details.get("seconds"),
         "components": [{"component": i, **line} for i, line in report(fit, top=top).to_dict("index").items()],
@@ -266,7 +268,7 @@ def print_fit(fit: Fit, summary: dict[str, Any], known: Occasion) -> None:
     print(f"status: {fit.status}")
     if len(fit.elbo):
         print(": ".join(objective_line(fit)))
-    exact = "" if summary["log_likelihood_bound"] == "exact" else f" (bound: {summary['log_likelihood_bound']})"
+    exact = "" if summary["log_likelihood_bound"] == "exact" else f" ({summary['log_likelihood_described']})"
     part = f"    (of the first {summary['scored_rows']} rows)" if "scored_rows" in summary else ""
     plugin = " (of the likelihood at the point estimates)" if fit.bound_name == POINT else ""
     each = summary["log_likelihood_per_row"]
@@ -312,4 +314,5 @@ def print_comparison(comparison: Comparison, num_rows: int) -> None:
     print("\nwhat, posterior: how a line's local posterior was had, and its name (lines of one name are the same one);")
     print("gap_per_row: (log evidence - bound) / rows; kl_per_row: KL(q || exact posterior); gap_error,")
     print("marginal_error: standard errors, 0 where what is compared with is exact;")
+    print("the bound of an estimate is none: it may lie above, and its gap be negative")
     print("worst_marginal_error: max |E_q[s] - E[s | x]|; points have no bound and no finite divergence")

@@ -17,7 +17,7 @@ from custom_inference.checks.compare import compare as compare_methods
 from custom_inference.checks.model_choice.choose import choose as choose_number
 from custom_inference.checks.suggest import Suggestion, kinds_read_by
 from custom_inference.checks.suggest import suggest as suggest_models
-from custom_inference.core.registry import engines_of
+from custom_inference.core.registry import engines_of, objective_named
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line import output, relations
 from custom_inference.faces.command_line.options import (
@@ -130,11 +130,14 @@ def list_models(path: Path | None) -> None:
         model = kind.example().model
         sites = {site: list(axes) for site, axes in model.dims.items()}
         methods, bounds = methods_for(model), list(engines_of(model))
+        estimates = [one for one in bounds if objective_named(model, one) not in ("bound", "evidence")]
         listed.append({"name": name, "summary": kind.summary, "sites": sites, "methods": methods, "bounds": bounds})
         print(f"{name}: {kind.summary}")
         print("  sites    " + ", ".join(f"{site} ({', '.join(axes)})" for site, axes in sites.items()))
         print(f"  methods  {', '.join(methods)}")
-        print(f"  bounds   {', '.join(bounds)}")
+        print(f"  bounds   {', '.join(name for name in bounds if name not in estimates)}")
+        if estimates:
+            print(f"  estimates, no bounds: {', '.join(estimates)}")
     output.write_json(path, {"models": listed})
 
 

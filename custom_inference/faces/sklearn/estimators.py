@@ -221,7 +221,7 @@ class RowEstimator(TransformerMixin, DensityMixin, ModelEstimator):
         return self.bound or (scalable_bound(model) if model.has_continuous_locals else "exact")
 
     def score_samples(self, X: Table, **given: Any) -> Array:
-        """log p(x_n | globals) of each row, (N,), or the lower bound on it that ``bound_name_`` names.
+        """log p(x_n | globals) of each row, (N,), or the lower bound on it, or estimate, that ``bound_name_`` names.
 
         given: what the model conditions on beside X, by the names of its sites. Raises ``ppl_models.CapacityError``
         where the exact sum does not fit; it lists the bounds to choose from.

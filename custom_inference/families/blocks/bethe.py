@@ -12,7 +12,7 @@ B of ``likelihoods``, W_ij(a, b) = exp(x_ij A_ab + w_ij B_ab), a fixed point of 
 Z_i and Z_ij the normalisers of psi_i and b_ij (eq. 31; Yedidia, Freeman & Weiss, IEEE Trans. Inf. Theory 51, 2005). It
 is an estimate of log p(x | globals), not a bound: exact where the observed dyads form a forest and have edges. Under
 degree correction W_ij = exp(x_ij A_ab), and exposures count by psi_i psi_j for all pairs (Yan et al., J. Stat. Mech.
-P05007, 2014).
+P05007, 2014), so that the estimate may lie several nats above the truth on small or dense graphs.
 
 The M step maximises log Z at given beliefs: it is that of mean field, with b_ij in place of psi_i psi_j. Iterations
 need not raise log Z.

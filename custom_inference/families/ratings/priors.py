@@ -11,13 +11,24 @@ from custom_inference.families.ratings.hyper import PriorSettings
 from custom_inference.families.ratings.incidence import Array
 from custom_inference.families.ratings.sides import Settings
 from ppl_models import PMF, PriorError
+from ppl_models.core.priors import describe_prior
 from ppl_models.core.profiles import profile_units
 from ppl_models.distributions import InverseRootGamma, InverseWishart
+
+#: Sites whose priors are learned, and those of them whose stated priors give way to ridges that are learned.
+_OF_COVARIATES = ("user_weight", "item_weight")
+_OF_ROWS = ("item", "item_bias", "item_precision", *_OF_COVARIATES)
 
 
 def settings_of(model: PMF, rank: int) -> Settings:
     """Convert the priors of the model to the array-level code's, of ratings (r - centre) / unit. Raises PriorError for
-    others than it has."""
+    others than it has, and for known values that it would learn."""
+    native = model.default_priors()
+    for site in (one for one in _OF_ROWS if one in model.shapes):
+        own = site not in _OF_COVARIATES and describe_prior(model.priors[site]) != describe_prior(native[site])
+        if own or site in model.known:
+            what = "is known" if site in model.known else "has a prior of its own"
+            raise PriorError(f"rows of users and items are learned together, and '{site}' {what}; use SVI or NUTS")
     noise: dict[str, Any] = {}
     if model.likelihood == "gaussian":
         prior: Any = model.priors["scale"]

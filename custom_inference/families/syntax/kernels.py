@@ -138,13 +138,17 @@ def _expect(
 
 
 @entry
-def sweep(words: tuple[Ints, Ints, Ints], state: Ints, topic: Ints, tables: tuple[Reals, ...], rng: Words):
+def sweep(
+    words: tuple[Ints, Ints, Ints], state: Ints, topic: Ints, tables: tuple[Reals, ...], steps: Reals, rng: Words
+):
     """One pass over all sentences, in place; returns how many draws were accepted.
 
     words: word (T,), start (M + 1,), document (M,) of sentences. state, topic: (T,) int32; topic -1 where the state is
     not 0, state -1 where a token has none yet (whole sentences).
     tables: n_kv + gamma_kv (V + 1, K), n_ik + alpha_k (N, K + 1), m_cv + beta_cv (V + 1, S), n_dc + tau_dc (S + 1, S +
     1), float64. The last row or column has the sums; row S of the last table is of the sentences' first states.
+    steps: (4,), what a token adds to the tables of words in topics, of words in classes, of moves and of first states:
+    1, or 0 where a table has values that the state holds.
     rng: (1,) uint64.
     """
     word, start, document = words
@@ -159,7 +163,7 @@ def sweep(words: tuple[Ints, Ints, Ints], state: Ints, topic: Ints, tables: tupl
         old_state, old_topic = state[start[m] : start[m + 1]], topic[start[m] : start[m + 1]]
         known, log_old = old_state[0] >= 0, 0.0
         if known:
-            log_old = _count_sentence(sentence, i, old_state, old_topic, -1.0, tables)
+            log_old = _count_sentence(sentence, i, old_state, old_topic, -1.0, tables, steps)
         _predictive(sentence, i, tables, emission, moves)
         for t in range(length):
             total = 0.0
@@ -185,14 +189,14 @@ def sweep(words: tuple[Ints, Ints, Ints], state: Ints, topic: Ints, tables: tupl
         log_new = -_score_sentence(sentence, i, proposed, asked, tables, emission, moves)
         if known:
             log_old -= _score_sentence(sentence, i, old_state, old_topic, tables, emission, moves)
-        log_new += _count_sentence(sentence, i, proposed, asked, 1.0, tables)
+        log_new += _count_sentence(sentence, i, proposed, asked, 1.0, tables, steps)
         if not known or np.log(larger(draw_next(rng), 1e-12)) < log_new - log_old:
             for t in range(length):  # assigning arrays to slices compiles the message of its error: a second
                 old_state[t], old_topic[t] = new_state[t], new_topic[t]
             accepted += 1
         else:
-            _count_sentence(sentence, i, proposed, asked, -1.0, tables)
-            _count_sentence(sentence, i, old_state, old_topic, 1.0, tables)
+            _count_sentence(sentence, i, proposed, asked, -1.0, tables, steps)
+            _count_sentence(sentence, i, old_state, old_topic, 1.0, tables, steps)
     return accepted
 
 
@@ -233,7 +237,9 @@ def _of_word(v: int, i: int, z: np.integer, q: np.integer, tables: tuple[Reals, 
 
 
 @inner
-def _count_sentence(word: Ints, i: int, state: Ints, topic: Ints, change: float, tables: tuple[Reals, ...]):
+def _count_sentence(
+    word: Ints, i: int, state: Ints, topic: Ints, change: float, tables: tuple[Reals, ...], steps: Reals
+):
     """Add a sentence, first token first (change 1), or take it away, last token first (-1); return the log of its
     factors with rising counts."""
     of_topic, share, of_class, transition = tables
@@ -246,14 +252,15 @@ def _count_sentence(word: Ints, i: int, state: Ints, topic: Ints, change: float,
             if (change > 0) == (adding == 0):  # the factor is of the counts without the token
                 found += np.log(_of_word(v, i, z, q, tables) * transition[before, z] / transition[before, size])
                 continue
-            transition[before, z] += change
-            transition[before, size] += change
+            move, of_word = change * steps[3 if before == size else 2], change * steps[1 if z > 0 else 0]
+            transition[before, z] += move
+            transition[before, size] += move
             if z > 0:
-                of_class[v, z] += change
-                of_class[last, z] += change
+                of_class[v, z] += of_word
+                of_class[last, z] += of_word
             else:
-                of_topic[v, q] += change
-                of_topic[last, q] += change
+                of_topic[v, q] += of_word
+                of_topic[last, q] += of_word
                 share[i, q] += change
                 share[i, topics] += change
     return found

@@ -37,6 +37,7 @@ LEGEND = {
     "log-likelihood…": "the log probability (or density) that the fitted model gives to the data, in nats; higher is "
     "better. Only fits to the same data compare.",
     "bound": "a number that is known not to be larger than the log-likelihood, which itself is too costly.",
+    "no bound": "a number that estimates the log-likelihood, or what stands for it, and may lie above it.",
     "evidence": "the probability of the data with what is unknown of each row summed out; its logarithm is the "
     "log-likelihood.",
     "BIC": "-2 log-likelihood + number of parameters * log(rows): of models of the same data the lowest is best. It "

@@ -181,10 +181,11 @@ def _add_scores(page: Page, fit: Fit, known: Occasion) -> None:
 def state_scores(fit: Fit) -> dict[str, str]:
     """Return the scores of a fit as they are printed: of graphs, whose nodes are no rows of their own, in all."""
     from custom_inference.core.evaluate import score
+    from custom_inference.core.local_inference import describe_stand_in
 
     rows, bound = score(fit)
     total, each = float(rows.sum()), f"log-likelihood per {fit.model.row_axis}"
-    kind = "" if bound == "exact" else f" (a bound or an estimate: {bound})"
+    kind = "" if bound == "exact" else f" ({describe_stand_in(fit.model, bound)})"
     found = {"log-likelihood" if fit.model.is_graph else each: (
         f"{total:.2f}{kind}" if fit.model.is_graph else f"{total / len(fit.data):.4f}{kind}")}  # fmt: skip
     plugin = " (of the likelihood at the point estimates)" if fit.bound_name == POINT else ""
