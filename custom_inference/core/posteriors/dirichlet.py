@@ -91,9 +91,9 @@ class SticksPosterior(ContinuousPosterior):
     own, rest (K - 1,). place (K,): the stick, from 0, of each weight; that of the last takes what is left.
     """
 
-    own: Annotated[Tensor, "s", "positive"]
-    rest: Annotated[Tensor, "s", "positive"]
-    place: Annotated[Tensor, "*", "nonnegative_integer"]
+    own: Annotated[Tensor, "j", "positive"]
+    rest: Annotated[Tensor, "j", "positive"]
+    place: Annotated[Tensor, "k", "permutation"]
 
     def _lay_out(self, log_share: Tensor, log_left: Tensor) -> Tensor:
         """Add logarithms (..., K - 1) of shares, and of what they left, up to those of weights (..., K)."""

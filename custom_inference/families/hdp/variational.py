@@ -115,8 +115,8 @@ class HdpVB(HdpDirichlet):
         self, model: HDP, state: HdpPosteriors, rows: DocumentRows, warm: Warm = None, *,
         temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        step = super().e_step(model, state, rows, warm, temperature=temperature, generator=generator)
         alpha, mean = self.document_alpha(model, state, rows), Gamma(*state.concentration).mean
+        step = self.documents(rows, self.scores(model, state, temperature), alpha, warm)
         tables, rate = expect_tables(alpha, step.locals["counts"], mean)
         falls = _log_fall(mean, rows.lengths) - _log_fall(alpha.sum(), rows.lengths)
         return step._replace(statistics={**step.statistics, "tables": tables, "rate": rate}, bound=step.bound + falls)
