@@ -28,7 +28,7 @@ from ppl_models import HDP, LDA, SBM, InfiniteSBM, MixtureOfBernoullis
 Array = NDArray[Any]
 _SEEDS, _TOPICS, _TIMES = 5, (10, 20, 40, 60, 100), (1, 2, 4)
 #: Documents of the corpus that are fitted and scored, and its most frequent words.
-_FITTED, _SCORED, _WORDS = 200, 150, 800
+_FITTED, _SCORED, _WORDS = 150, 150, 600
 #: Used are the fewest components that hold this share.
 _HELD = 0.99
 INTRO = (
@@ -51,7 +51,7 @@ def corpora(seeds: int) -> Iterator[tuple[str, Callable[[int], tuple[Any, Any, i
 
     def drawn(seed: int) -> tuple[Any, Any, int]:
         draw = hdp(seed, 5)
-        return draw.x, draw.fresh, WORDS
+        return draw.x[:_FITTED], draw.fresh[:_SCORED], WORDS
 
     def news(seed: int) -> tuple[Any, Any, int]:
         documents, rng = newsgroups(Path(os.environ["PPL_DATA"]), _WORDS), np.random.default_rng(seed)
@@ -59,7 +59,7 @@ def corpora(seeds: int) -> Iterator[tuple[str, Callable[[int], tuple[Any, Any, i
         chosen = [part[rng.permutation(part.shape[0])[:size]] for part, size in parts]
         return chosen[0], chosen[1], documents.train.shape[1]
 
-    yield "five topics, drawn", drawn
+    yield f"{_FITTED} of five topics, drawn", drawn
     if "PPL_DATA" in os.environ:
         yield f"four newsgroups, {_FITTED} documents, {_WORDS} words", news
 
