@@ -53,7 +53,7 @@ def posterior_draws(
     """
     require_fit(fit)
     require_whole("num_draws", num_draws)
-    points = [site for site in fit.model.unknown_sites if site not in fit.global_posterior]
+    points = fit.point_estimates
     if points and not has_draws(fit):
         raise MethodError(
             f"{fit.method_name} gives points of {', '.join(points)}, not a posterior to draw from; methods that give "
@@ -127,7 +127,7 @@ class PosteriorDraws:
         locals_ = "point estimates" if fit.posterior.is_point else family
         if not approximate:
             return f"globals: plugged in, a point estimate by {fit.method_name}; locals: {locals_}"
-        fixed = ", ".join(site for site in fit.globals if site not in fit.global_posterior)
+        fixed = ", ".join(fit.point_estimates)
         beside = f" ({fixed}: a point estimate)" if fixed else ""
         return f"globals: the approximate posterior by {fit.method_name}{beside}; locals: {locals_}"
 

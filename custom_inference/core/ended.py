@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from ppl_models import MethodError
 
 
 class Ended(StrEnum):
@@ -27,3 +33,15 @@ class Ended(StrEnum):
     SOLVED = "solved"
     #: Nobody has said: a fit of one's own, or a file of an earlier version.
     UNKNOWN = "unknown"
+
+
+def require_finite(method: str, **found: Mapping[str, Tensor]) -> None:
+    """Raise MethodError for values of sites that are not finite, whichever method found them: no such fit has
+    converged."""
+    for what, values in found.items():
+        for site, value in values.items():
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                wrong = int((~torch.isfinite(value)).sum())
+                left = f"{method} left the finite numbers: {wrong} of {value.numel()} {what} of '{site}'"
+                hint = "data or priors of extreme size, or a step that is too large for the type of number"
+                raise MethodError(f"{left} are NaN or infinite ({hint}; {value.dtype})")

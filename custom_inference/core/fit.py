@@ -19,6 +19,7 @@ from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.registry import family_of, presentation_of
 from custom_inference.core.result import Result
 from custom_inference.core.store_check import is_within
+from custom_inference.core.summary import describe_globals
 from ppl_models import Data, MethodError, Model, ModelError
 from ppl_models.core.errors import a_value_of, unknown_name
 from ppl_models.data.held import Source
@@ -76,6 +77,13 @@ class Fit(Result):
     def report(self, **settings: Any) -> Any:
         """Return a table with one line per component: prior, strongest features, and whether it is shut off."""
         return evaluate.component_report(self, **settings)
+
+    def summary(self) -> Any:
+        """Return a DataFrame with a line for every number of the globals: of what is drawn or has a posterior "mean",
+        "sd" and the ends of the central 90 % interval, "q5" and "q95", and of chains "ess" and "r_hat"; of point
+        estimates the "estimate" alone, of which nothing says how far it may be off (``bootstrap`` and
+        ``observed_information`` do); of what was not learned the value that is "known"."""
+        return describe_globals(self)
 
     def shut_off(self, **thresholds: float) -> Tensor:
         """Return which components explain nothing, (K,) bool, by the thresholds of the model's presentation (for NOCA

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core import predictive
-from custom_inference.core.ended import Ended
+from custom_inference.core.ended import Ended, require_finite
 from custom_inference.core.engine import POINT, Objective
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.labels import Labelled
@@ -98,9 +98,12 @@ class Result(Labelled):
         shape = ", ".join(f"{k} = {v}" for k, v in self.model.chosen_settings().items())
         unit = f"{self.model.row_axis}s"
         unit += "" if self.weights is None else f", of weight {float(self.weights.sum()):g} in all,"
+        points = self.point_estimates
+        alone = "" if len(points) == len(self.model.unknown_sites) else f" of {', '.join(points)}"
         return (
             f"Fit of {type(self.model).__name__}({shape}) to {len(self.data)} {unit} by {self.method_name}\n"
             f"  {': '.join(objective_line(self))}\n  status: {self.status}"
+            + (f"\n  globals: point estimates{alone}" if points else "")
         )
 
     def __post_init__(self) -> None:
@@ -114,7 +117,7 @@ class Result(Labelled):
         self.params = {site: found[site].to(device) for site in order}
         self.global_posterior = {site: posterior.to(device) for site, posterior in self.global_posterior.items()}
         self.draws = None if self.draws is None else {site: value.to(device) for site, value in self.draws.items()}
-        self._require_finite()
+        require_finite(self.method_name, values=self.params, draws=self.draws or {})
         self.local = None if self.local is None else self.local.to(device)
         self.weights = None if self.weights is None else self.weights.to(device)
         site = self.model.local_site
@@ -122,17 +125,6 @@ class Result(Labelled):
             self.params[site] = self.model.local_value(self.posterior.mean)
         if any(part not in self.params for part in self.model.part_sites):
             self.params |= self.model.local_parts(self.params.get(site, self.posterior.mean))
-
-    def _require_finite(self) -> None:
-        """Raise MethodError for values of sites that are not finite, whichever method found them: no such fit has
-        converged."""
-        for what, values in (("values", self.params), ("draws", self.draws or {})):
-            for site, value in values.items():
-                if value.is_floating_point() and not bool(torch.isfinite(value).all()):
-                    wrong = int((~torch.isfinite(value)).sum())
-                    found = f"{self.method_name} left the finite numbers: {wrong} of {value.numel()} {what} of '{site}'"
-                    hint = "data or priors of extreme size, or a step that is too large for the type of number"
-                    raise MethodError(f"{found} are NaN or infinite ({hint}; {value.dtype})")
 
     @property
     def described_objective(self) -> str:
@@ -188,6 +180,14 @@ class Result(Labelled):
     def globals(self) -> dict[str, Tensor]:
         """The global sites among ``params``."""
         return {site: self.params[site] for site in self.model.global_sites}
+
+    @property
+    def point_estimates(self) -> tuple[str, ...]:
+        """The globals that the fit has one value of: no posterior, and no draws that differ, but for those of a chain.
+        What a guide of one's own holds as a point is in its draws again and again."""
+        drawn, spread = self.draws or {}, {site for site, q in self.global_posterior.items() if not q.is_point}
+        spread |= {site for site, v in drawn.items() if self.sample_stats or bool((v != v[:1, :1]).any())}
+        return tuple(site for site in self.model.unknown_sites if site not in spread)
 
     @property
     def reader(self) -> Reader:

@@ -293,7 +293,7 @@ def _posterior(kind: str, parts: dict[str, Tensor], shape: tuple[int, ...]) -> A
 def _within(value: Tensor, domain: str) -> bool:
     """Whether all of it is finite and in the domain; logarithms of weights may be infinite. Of places the fourth power
     is finite too, as densities there are; precisions of components that are shut off are larger."""
-    whole = domain.endswith("integer")
+    whole = domain.endswith(("integer", "permutation"))
     if domain != "boolean" and (value.is_floating_point() == whole or value.dtype == torch.bool):
         return False
     if domain not in ("boolean", "log_weights"):
@@ -305,7 +305,7 @@ def _within(value: Tensor, domain: str) -> bool:
 
 def _fits(layout: dict[str, str], shapes: dict[str, tuple[int, ...]], mean: tuple[int, ...]) -> bool:
     """Whether the shapes are those of a layout (see :class:`LocalPosterior`)."""
-    sizes = {"n": mean[0], "k": mean[-1]} if mean else {}
+    sizes = {"n": mean[0], "k": mean[-1], "j": mean[-1] - 1} if mean else {}
     for name, letters in layout.items():
         before, star, after = letters.partition("*")
         expected = [*before, *(mean if star else ()), *after]

@@ -57,7 +57,7 @@ def to_arviz(
 ) -> Any:
     """ArviZ InferenceData (ArviZ 0.x) or DataTree (1.x) of a fit.
 
-    num_draws: draws to make of a point estimate (one chain); ignored where the fit has draws of its own.
+    num_draws: draws to make of posteriors (one chain); ignored where the fit has draws of its own.
     locals_: whether to draw the local latents of the first ``max_rows`` rows. Where the fit has draws of the
         globals there is one draw of the locals for each, given it, and none where that is too expensive.
     num_copies: draws in the groups of predictions and of the prior, at most; 0 for none of these groups.
@@ -72,9 +72,11 @@ def to_arviz(
 
     Groups
     ------
-    posterior: globals (chain, draw, ...) and locals (chain, draw, row, component). A point estimate is repeated,
-        and says so: attribute ``globals`` = "point estimate". Globals with an approximate posterior
-        (``Fit.global_posterior``) are drawn from it, or their mean is repeated where draws would be too large.
+    posterior: draws of globals (chain, draw, ...) and locals (chain, draw, row, component), of the fit or of its
+        ``global_posterior``; the attribute ``globals`` says which.
+    point_estimates: what has one value, as one draw, without deviation or effective size in ArviZ (``az.summary(data,
+        group="point_estimates")``); means of posteriors whose draws would be too large. It is ``posterior``,
+        too, where nothing is drawn.
     sample_stats: the sampler's own, if it has any: of NUTS ``lp``, ``energy``, ``diverging``, ``tree_depth``,
         ``n_steps``, ``acceptance_rate``, ``step_size``.
     log_likelihood: ``x`` (chain, draw, row), log p(x_n | globals) with the local latents summed out, at every draw of
@@ -86,13 +88,13 @@ def to_arviz(
     prior, prior_predictive: draws of the globals from their priors, and data of as many rows at each.
     observed_data: ``x`` (row, feature), NaN where missing, and what else was observed; x is left out where it is
         sparse and too large to be made dense.
-    constant_data: what the program is given (covariates, lengths), and ``mask``, True where observed.
+    constant_data: what the program is given (covariates, lengths), known globals, and ``mask``, True where observed.
     """
     if num_draws < 1 or max_rows < 1 or num_copies < 0:
         found = f"num_draws = {num_draws}, max_rows = {max_rows}, num_copies = {num_copies}"
         raise MethodError(f"{found}; expected at least 1, 1 and 0")
     labels = {axis: distinct(values) for axis, values in fit.coords.items()}
-    groups = {"posterior": _posterior(fit, num_draws, max_rows if locals_ else 0, labels)}
+    groups = _posterior(fit, num_draws, _count_rows(fit, num_draws, max_rows) if locals_ else 0, labels)
     if stats := {name: value for name, value in fit.sample_stats.items() if not name.startswith("each_")}:
         groups["sample_stats"] = dataset(stats, {}, {})
     groups |= _scores(fit, num_draws, log_likelihood, groups["posterior"], labels)
@@ -126,40 +128,59 @@ def _scores(
     return {"log_likelihood": found}
 
 
-def _posterior(fit: Result, num_draws: int, num_rows: int, labels: Labels) -> xr.Dataset:
-    site, source = fit.model.local_site, _draws_of(fit, num_draws, num_rows)
-    split = partial(split_draws, fit.model, fit.globals, fit.data)
+def _posterior(fit: Result, num_draws: int, num_rows: int, labels: Labels) -> dict[str, xr.Dataset]:
+    """Return the groups "posterior", of what there are draws of, and "point_estimates", of what has one value."""
+    source, points, known = _draws_of(fit, num_draws, num_rows), fit.point_estimates, fit.model.known
+    large = [s for s in fit.global_posterior if fit.draws is None and s not in points and not _is_drawn(source, s)]
+    one = {s: fit.globals[s][None, None] for s in (*points, *large)}
     if fit.draws is None:
-        values: dict[str, Any] = {s: _global_draws(source, s) for s in fit.globals}
+        apart = [s for s in fit.global_posterior if s not in one and s not in known]
+        drawn = {s: torch.stack(list(source.of_site(s)))[None] for s in apart}
         kind = "approximate posterior" if fit.global_posterior else "point estimate"
-        if num_rows:
-            values |= split(torch.stack(list(source.locals_apart()))[None])
     else:
-        latents = fit.model.row_latents
-        values = {s: v for s, v in fit.draws.items() if s not in latents}
+        drawn = {s: v for s, v in fit.draws.items() if s not in (*fit.model.row_latents, *one, *known)}
         kind = "draws" if from_sampler(fit) else "draws of an approximate posterior"
-        if site in fit.draws:
-            values |= {s: fit.draws[s][:, :, :num_rows] for s in latents if s in fit.draws} if num_rows else {}
-        elif num_rows and source.infers_locals:
-            drawn = torch.stack([local for _, local in source])
-            values |= split(drawn.reshape(*chains_and_draws(fit), *drawn.shape[1:]))
-    found = dataset(values, fit.model.dims, labels)
-    found.attrs["globals"] = kind
-    return found
+    locals_ = _draw_locals(fit, source, num_rows) if num_rows else {}
+    if fit.draws is None and fit.posterior.is_point:
+        one |= {name: value[:, :1] for name, value in locals_.items()}
+    else:
+        drawn |= locals_
+    groups = {"posterior": dataset(drawn or one, fit.model.dims, labels)}
+    if one:
+        groups["point_estimates"] = found = dataset(one, fit.model.dims, labels)
+        found.attrs |= dict.fromkeys(large, "the mean of a posterior, draws of which would be too large")
+        groups["posterior"].attrs["point_estimates"] = ", ".join(one)
+    groups["posterior"].attrs["globals"] = kind
+    return groups
+
+
+def _count_rows(fit: Result, num_draws: int, most: int) -> int:
+    """Return how many rows have draws of their latents: as many as globals have a value of, where these go by rows."""
+    model, size = fit.model, len(fit.data)
+    if not any(model.row_axis in model.dims[site] for site in model.global_sites):
+        return most
+    number = num_draws if fit.draws is None else math.prod(chains_and_draws(fit))
+    return size if number * size * math.prod(model.local_shape) <= DENSE_UP_TO else 0
+
+
+def _draw_locals(fit: Result, source: PosteriorDraws, num_rows: int) -> dict[str, Tensor]:
+    """Return draws of the latents of the first rows, (chain, draw, ...): one for each of the fit's draws of the
+    globals, where it has such, and nothing where that is too expensive."""
+    latents, split = fit.model.row_latents, partial(split_draws, fit.model, fit.globals, fit.data)
+    if fit.draws is None:
+        return split(torch.stack(list(source.locals_apart()))[None])
+    if fit.model.local_site in fit.draws:
+        return {s: fit.draws[s][:, :, :num_rows] for s in latents if s in fit.draws}
+    if not source.infers_locals:
+        return {}
+    drawn = torch.stack([local for _, local in source])
+    return split(drawn.reshape(*chains_and_draws(fit), *drawn.shape[1:]))
 
 
 def _draws_of(fit: Result, num_draws: int, num_rows: int = 0) -> PosteriorDraws:
     """The draws of the fit, all of them, or so many of its posterior; locals of these rows alone, to save memory."""
     number = math.prod(chains_and_draws(fit)) if fit.draws is not None else num_draws
     return PosteriorDraws(fit, number, fit.seed, num_rows)
-
-
-def _global_draws(source: PosteriorDraws, site: str) -> Tensor:
-    """Draws of a posterior where the fit has one and they are few enough; else its mean, or the point, repeated."""
-    value = source.fit.globals[site]
-    if site not in source.fit.global_posterior or not _is_drawn(source, site):
-        return value.expand(1, len(source), *value.shape)  # a view that takes no memory
-    return torch.stack(list(source.of_site(site)))[None]
 
 
 def _is_drawn(source: PosteriorDraws, site: str) -> bool:
@@ -213,13 +234,12 @@ def _dyad_scores(fit: Result, graph: GraphData, posterior: xr.Dataset) -> xr.Dat
     """log p(x_ij | globals, locals) of every observed dyad at every draw."""
     model, site = fit.model, fit.model.observed_site
     shape = posterior.sizes["chain"], posterior.sizes["draw"]
-    draws = {
-        name: torch.tensor(posterior[name].values).to(graph.x.device).flatten(0, 1)
-        for name in (*model.global_sites, model.local_site)
-    }
+    sites = [*model.global_sites, model.local_site]
+    draws = {s: torch.tensor(posterior[s].values).to(graph.x.device).flatten(0, 1) for s in sites if s in posterior}
+    fixed = {s: fit.globals[s] for s in model.global_sites if s not in draws}
     observed, names = list_observed_dyads(model, graph)
     each = [
-        observed_log_prob(model, {name: value[i] for name, value in draws.items()}, graph)[observed]
+        observed_log_prob(model, fixed | {name: value[i] for name, value in draws.items()}, graph)[observed]
         for i in range(math.prod(shape))
     ]
     values = torch.stack(each).reshape(*shape, -1)

@@ -112,7 +112,8 @@ def data_groups(fit: Result, labels: Labels) -> dict[str, xr.Dataset]:
         mask = dense.mask  # of a graph it is made of its hidden dyads
         observed = {site: dense.x if mask is None else dense.x.masked_fill(~mask, torch.nan)} | observed
     own = {one.name: getattr(model, one.name) for one in fields(model)}
-    constant = model.given(data) | {name: value for name, value in own.items() if torch.is_tensor(value)}
+    constant = {s: fit.globals[s] for s in model.known if s in model.shapes}
+    constant |= model.given(data) | {name: value for name, value in own.items() if torch.is_tensor(value)}
     constant |= {} if mask is None else {"mask": mask}
     dims = {**model.dims, "mask": model.dims[site]}
     dims |= {name: _axes(name, value, fit) for name, value in constant.items() if name not in dims}

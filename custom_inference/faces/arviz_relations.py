@@ -9,14 +9,16 @@ from custom_inference.faces.arviz_library import arviz
 
 
 def to_arviz(fit: Any) -> Any:
-    """InferenceData or DataTree with the groups posterior, sample_stats and observed_data."""
+    """InferenceData or DataTree with the groups posterior, sample_stats and observed_data; without draws the clusters
+    are those of one, in posterior and in point_estimates, as of all models."""
     model, labels = fit.model, {axis: distinct(names) for axis, names in fit.coords.items()}
     dims = {**{f"cluster_{t}": (t,) for t in model.types}, "concentration": ("type",)}
     draws = fit.draws
     stats = {name: value for name, value in fit.sample_stats.items() if name not in ("log_weight", "clusterings")}
+    one = {site: fit.params[site][None, None] for site in dims}
+    groups = {"posterior": dataset(draws or one, dims, labels)}
     if draws is None:
-        draws = {site: fit.params[site][None, None] for site in dims}
-    groups = {"posterior": dataset(draws, dims, labels)}
+        groups["point_estimates"] = groups["posterior"].copy()
     if stats:
         groups["sample_stats"] = dataset(stats, {}, {})
     parts, axes = {}, {}

@@ -80,15 +80,14 @@ def block_matrix(fit: Result, *, level: float = 0.9) -> pd.DataFrame:
 def _interval(fit: Result, level: float) -> tuple[Tensor, Tensor]:
     site = fit.model.component_site
     posterior: ContinuousPosterior | None = fit.global_posterior.get(site)
+    ends = (1 - level) / 2, (1 + level) / 2
     if fit.draws is not None and site in fit.draws:
         draws = fit.draws[site].flatten(0, 1)
+        low, high = torch.quantile(draws, draws.new_tensor(ends), dim=0)
     elif posterior is not None:
-        draws = posterior.sample(4000, seed=fit.seed)
+        low, high = posterior.quantiles(ends)
     else:
-        nothing = torch.full_like(fit.params[site], torch.nan)
-        return nothing, nothing
-    tail = torch.tensor([(1 - level) / 2, (1 + level) / 2], dtype=draws.dtype, device=draws.device)
-    low, high = torch.quantile(draws, tail, dim=0)
+        low = high = torch.full_like(fit.params[site], torch.nan)
     return low, high
 
 

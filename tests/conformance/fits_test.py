@@ -365,6 +365,32 @@ def integrated_evidence(model, data: Data) -> float | None:
     return reference_of(name).log_evidence_integrated(dense.x.numpy(), model.num_blocks, alpha, pair, mask, **kind)
 
 
+@WITH_DEFAULTS
+def test_points_have_no_deviations_and_all_else_has(model, method):
+    """In ArviZ one draw, in a group of their own; in the summary an estimate alone; and words for it when printed."""
+    fit = fitted(model, method)
+    points, known = set(fit.point_estimates), set(fit.model.known)
+    spread = set(fit.global_posterior) | set(fit.draws or {})
+    assert points | known | (spread & set(fit.model.global_sites)) == set(fit.model.global_sites)
+    assert not points & set(fit.global_posterior) and (not points or fit.draws is None)
+    tree = fit.to_arviz(num_draws=5, num_copies=0, max_rows=2)
+    groups = {name: tree[name] for name in tree.groups()}
+    one, drawn, given = (groups.get(name, {}) for name in ("point_estimates", "posterior", "constant_data"))
+    assert points <= set(one) and not (points & set(drawn) and set(one) != set(drawn)) and known <= set(given)
+    assert (set(fit.model.unknown_sites) - points) <= set(drawn) - set(one)
+    assert all(one[site].shape[:2] == (1, 1) for site in one)
+    for site in (set(drawn) - set(one)) & set(fit.model.unknown_sites):
+        assert float(drawn[site].std(("chain", "draw")).max()) > 0, site
+    table = fit.summary()
+    for site in fit.model.global_sites:
+        own = table[table.index.str.startswith(f"{site}[") | (table.index == site)].dropna(axis=1, how="all")
+        assert len(own) == fit.globals[site].numel()
+        expected = ["known"] if site in known else ["estimate"] if site in points else ["mean", "sd", "q5", "q95"]
+        chains = fit.draws is not None and bool(fit.sample_stats)
+        assert [name for name in own if not chains or name not in ("ess", "r_hat")] == expected, site
+    assert ("globals: point estimates" in repr(fit)) == bool(points)
+
+
 @OF_GRAPHS
 def test_to_arviz_names_nodes_and_blocks(model, method):
     fit = fitted(model, method)
@@ -377,7 +403,7 @@ def test_to_arviz_names_nodes_and_blocks(model, method):
     for site, axes in fit.model.dims.items():
         if site in posterior:
             assert posterior[site].dims == ("chain", "draw", *axes), site
-    assert set(fit.model.global_sites) <= set(posterior.data_vars)
+    assert set(fit.model.unknown_sites) <= {*posterior.data_vars, *fit.point_estimates}
     if "block" in posterior:
         block = posterior["block"]
         assert np.issubdtype(block.dtype, np.integer) and list(block.coords["node"].values) == names

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from custom_inference import EM, Fit
 from custom_inference.core.posteriors import POSTERIORS
+from custom_inference.core.store_check import _posterior
 from ppl_models import CVQ, FileFormatError
 from tests.support.fuzz import says_something
 
@@ -20,8 +21,8 @@ ROWS, SIZE = 6, 2
 #: Of axes whose size is the posterior's own affair, unless it follows from the others.
 OTHERS = 3
 FOLLOWING = {"LogisticNormalPosterior": SIZE - 1, "MixedPosterior": SIZE}
-#: Of matrices between blocks and of chains in time: globals alone have such.
-OF_GLOBALS = ["SymmetricBetaPosterior", "SymmetricGammaPosterior", "WalkPosterior"]
+#: Of sticks, of matrices between blocks and of chains in time: globals alone have such.
+OF_GLOBALS = ["SticksPosterior", "SymmetricBetaPosterior", "SymmetricGammaPosterior", "WalkPosterior"]
 KINDS = [kind for kind in POSTERIORS if kind not in OF_GLOBALS]
 
 
@@ -58,6 +59,8 @@ def parts_of(kind: str) -> dict[str, Tensor]:
             value = torch.full(shape, -1.0, dtype=torch.float64).log_softmax(-1)
         elif name in ("codes", "labels"):
             value = torch.zeros(shape, dtype=torch.float64 if name == "codes" else torch.int64)
+        elif name == "place":
+            value = torch.arange(len(value))
         elif name == "num_blocks":
             value = torch.tensor(SIZE)
         elif name == "maps":
@@ -141,6 +144,32 @@ def test_posteriors_that_were_tampered_with_are_usable_or_refused(kind, saved):
 def test_other_kinds_are_refused(kind, saved):
     with pytest.raises(FileFormatError, match="of the unknown kind" if isinstance(kind, str) else "local = "):
         read(saved, kind, parts_of("PointPosterior"))
+
+
+STICKS = {"own": torch.tensor([2.0, 3.0]), "rest": torch.tensor([1.0, 4.0]), "place": torch.tensor([1, 2, 0])}
+
+
+def test_sticks_are_read():
+    assert torch.allclose(
+        _posterior("SticksPosterior", STICKS, (3,)).mean, STICKS["own"].new_tensor([1 / 7, 4 / 21, 2 / 3])
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("place", torch.tensor([1, 1, 0]), "place is not permutation"),
+        ("place", torch.tensor([1, 3, 0]), "place is not permutation"),
+        ("place", torch.tensor([1, -1, 0]), "place is not permutation"),
+        ("place", torch.tensor([1.0, 2.0, 0.0]), "place is not permutation"),
+        ("place", torch.tensor([1, 0]), "shapes"),
+        ("own", torch.tensor([2.0, 3.0, 1.0]), "shapes"),
+        ("own", torch.tensor([2.0, -3.0]), "own is not positive"),
+    ],
+)
+def test_sticks_that_were_tampered_with_are_refused(name, value, said):
+    with pytest.raises(FileFormatError, match=said):
+        _posterior("SticksPosterior", {**STICKS, name: value}, (3,))
 
 
 @pytest.mark.parametrize("kind", OF_GLOBALS)

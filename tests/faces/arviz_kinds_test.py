@@ -59,6 +59,7 @@ def test_groups(kind):
     expected = {"posterior", "posterior_predictive", "prior", "prior_predictive", "observed_data"}
     sampled = kind in ("nuts", "gibbs")
     expected |= {"sample_stats", "log_likelihood"} if sampled else set()
+    expected |= {"point_estimates"} if kind == "points" else set()
     assert group_names(data) - {"constant_data"} == expected
     assert (
         data.posterior_predictive["x"].dims[2:] == data.observed_data["x"].dims == data.prior_predictive["x"].dims[2:]
@@ -80,9 +81,10 @@ def test_groups(kind):
 @EACH
 def test_pictures(kind):
     data, site = converted(kind), KINDS[kind][2]
-    first = {axis: data.posterior[axis].values[:2] for axis in data.posterior[site].dims[2:]}
-    for plot in ("plot_trace", "plot_forest", "plot_pair"):
-        drawn(plot, data, var_names=[site], coords=first)
+    found = group(data, "point_estimates" if kind == "points" else "posterior")
+    first = {axis: found[axis].values[:2] for axis in found[site].dims[2:]}
+    for plot in ("plot_trace", "plot_forest", "plot_pair")[: 2 if kind == "points" else 3]:
+        drawn(plot, found, var_names=[site], coords=first)
     for copies in ("posterior", "prior") if OLD else ("posterior_predictive", "prior_predictive"):
         drawn("plot_ppc", data, num_pp_samples=5, group=copies)
 

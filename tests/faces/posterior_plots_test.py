@@ -12,13 +12,14 @@ import pytest
 from custom_inference import EM, NUTS, SVI, CollapsedGibbs, Fit, VariationalEM
 from ppl_models import LDA, NOCA, SBM, MixtureOfPoissons
 from tests.support import results
-from tests.support.arviz_calls import OLD, drawn
+from tests.support.arviz_calls import OLD, drawn, group
 
 pytestmark = [
     # ArviZ 0.23 with matplotlib 3.11: nothing of ours.
     pytest.mark.filterwarnings("ignore:Passing a dict or None as alias_mapping"),
     # A point estimate has no density.
     pytest.mark.filterwarnings("ignore:Your data appears to have a single value"),
+    pytest.mark.filterwarnings("ignore:Attempting to set identical low and high"),
 ]
 
 #: Of fits that have none of their own.
@@ -65,31 +66,36 @@ def made(name: str) -> tuple[Fit, Any]:
     return fit, fit.to_arviz(num_draws=DRAWS)
 
 
+def group_of(data: Any, site: str) -> Any:
+    """The group that has the site, as a dataset, which all plots take."""
+    return group(data, "posterior" if site in data.posterior else "point_estimates")
+
+
 @pytest.mark.parametrize("name", FITS)
 def test_what_the_figures_show_is_in_arviz(name):
     fit, data = made(name)
     for kind in FITS[name][1]:
         fit.plot(kind)
     component, local = fit.model.component_site, fit.model.local_site
-    posterior = data.posterior
-    labels = fit.coords
-    assert posterior[component].dims[2:] == fit.model.dims[component]
-    for axis in posterior[component].dims[2:]:
-        assert posterior[axis].values.tolist() == list(labels[axis])
+    posterior, labels = data.posterior, fit.coords
+    of_globals = group_of(data, component)
+    assert of_globals[component].dims[2:] == fit.model.dims[component]
+    for axis in of_globals[component].dims[2:]:
+        assert of_globals[axis].values.tolist() == list(labels[axis])
     assert posterior[local].sizes[fit.model.row_axis] == len(fit.data)
-    first = {axis: labels[axis][0] for axis in posterior[component].dims[2:]}
-    drawn("plot_forest", data, var_names=[component], combined=True)
-    drawn("plot_posterior", data, var_names=[component], coords=first)
+    first = {axis: labels[axis][0] for axis in of_globals[component].dims[2:]}
+    drawn("plot_forest", of_globals, var_names=[component], combined=True)
+    drawn("plot_posterior", of_globals, var_names=[component], coords=first)
     row = {fit.model.row_axis: labels[fit.model.row_axis][0]}
     drawn("plot_forest", data, var_names=[local], coords=row, combined=True)
-    drawn("plot_trace", data, var_names=[component], coords=first)
+    drawn("plot_trace", of_globals, var_names=[component], coords=first)
 
 
 @pytest.mark.parametrize("name", FITS)
 def test_the_means_are_those_of_the_figures(name):
     fit, data = made(name)
     component, local = fit.model.component_site, fit.model.local_site
-    globals_ = data.posterior[component]
+    globals_ = group_of(data, component)[component]
     spread = globals_.std(("chain", "draw")).values
     error = 6 * spread / np.sqrt(globals_.sizes["chain"] * globals_.sizes["draw"]) + 1e-9
     assert (np.abs(globals_.mean(("chain", "draw")).values - fit.params[component].numpy()) <= error).all()

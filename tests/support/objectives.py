@@ -9,6 +9,7 @@ from pyro import poutine
 from custom_inference import Fit
 from custom_inference.core.engine import Engine
 from custom_inference.core.objectives import objective_line
+from custom_inference.core.posteriors import SticksPosterior
 from ppl_models.core.priors import is_flat
 
 #: Draws that divergences are estimated by.
@@ -61,11 +62,15 @@ def _check_density(fit: Fit) -> None:
 
 def _check_divergence(fit: Fit) -> None:
     """E_q[log q - log p] as a mean over draws, within six standard errors."""
-    found = torch.zeros(_DRAWS)
-    for site, posterior in fit.global_posterior.items():
-        drawn, prior = posterior.sample(_DRAWS, seed=1), fit.model.prior(site, like=fit.data.x)
-        for number, one in enumerate(drawn):
-            found[number] += posterior.log_prob(one).sum() - prior.log_prob(one)
+    known, found = {site: fit.globals[site] for site in fit.model.known}, torch.zeros(_DRAWS)
+    drawn = {site: one.sample(_DRAWS, seed=seed) for seed, (site, one) in enumerate(fit.global_posterior.items())}
+    for number in range(_DRAWS):
+        at = known | {site: value[number] for site, value in drawn.items()}
+        for site, posterior in fit.global_posterior.items():
+            prior = fit.model.prior(site, like=fit.data.x, values=at)
+            # The bound is that of the topics in the order of their sticks, whatever numbers they have.
+            value = at[site][posterior.place.argsort()] if isinstance(posterior, SticksPosterior) else at[site]
+            found[number] += posterior.log_prob(at[site]).sum() - prior.log_prob(value)
     slack = 6 * float(found.std()) / _DRAWS**0.5 + 1e-6
     assert fit.prior_term is not None and abs(float(found.mean()) + fit.prior_term) < slack, (
         found.mean(),

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import abc
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+import numpy as np
 import pyro.distributions as dist
 import torch
+from scipy.special import gammaincinv
 from torch import Tensor
 
 from custom_inference.core.isolation import torch_seeded
 from custom_inference.core.posteriors.dirichlet import DirichletPosterior, inside
 from custom_inference.core.posteriors.nodes import standard_nodes
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, WeightedValues, draw_slots
+from custom_inference.core.posteriors.protocol import (
+    ContinuousPosterior,
+    WeightedValues,
+    beta_quantiles,
+    draw_slots,
+    normal_quantiles,
+)
 
 
 @dataclass(frozen=True)
@@ -75,6 +84,9 @@ class GaussianPosterior(ContinuousPosterior):
     def variance(self) -> Tensor:
         return self.covariance.diagonal(dim1=-2, dim2=-1)
 
+    def quantiles(self, levels: Sequence[float]) -> Tensor:
+        return normal_quantiles(self.mean, self.variance, levels)
+
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)
         shape = (num_samples, *self.location.shape)
@@ -104,6 +116,11 @@ class GaussianMixturePosterior(ContinuousPosterior):
     @property
     def mean(self) -> Tensor:
         return (self.log_weight.exp().unsqueeze(-1) * self.location).sum(-2)
+
+    @property
+    def variance(self) -> Tensor:
+        square = self.covariance.diagonal(dim1=-2, dim2=-1) + (self.location - self.mean.unsqueeze(-2)).square()
+        return (self.log_weight.exp().unsqueeze(-1) * square).sum(-2)
 
     @property
     def mode(self) -> Tensor:
@@ -170,6 +187,16 @@ class GammaPosterior(_Elements):
         return self.shape / self.rate
 
     @property
+    def variance(self) -> Tensor:
+        return self.shape / self.rate.square()
+
+    def quantiles(self, levels: Sequence[float]) -> Tensor:
+        """Return those of Gamma(shape, 1) over the rate; 0 where the shape is 0, at which all mass is."""
+        shape = self.shape.detach().double().cpu().numpy()
+        unit = np.stack([np.where(shape > 0, gammaincinv(np.where(shape > 0, shape, 1), one), 0) for one in levels])
+        return torch.as_tensor(unit).to(self.shape) / self.rate
+
+    @property
     def mode(self) -> Tensor:
         """(shape - 1) / rate, 0 where the density is highest there."""
         return (self.shape - 1).clamp_min(0) / self.rate
@@ -197,6 +224,13 @@ class BetaPosterior(_Elements):
     @property
     def mean(self) -> Tensor:
         return self.on / (self.on + self.off)
+
+    @property
+    def variance(self) -> Tensor:
+        return self._pair.variance[..., 0]
+
+    def quantiles(self, levels: Sequence[float]) -> Tensor:
+        return beta_quantiles(self.on, self.off, levels)
 
     @property
     def mode(self) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.core.isolation import torch_seeded
-from custom_inference.core.posteriors.protocol import ContinuousPosterior, draw_slots
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, beta_quantiles, draw_slots
 from ppl_models.distributions import FaceDirichlet
 from ppl_models.distributions.simplex import powers_of
 
@@ -28,6 +29,15 @@ class DirichletPosterior(ContinuousPosterior):
     @property
     def mean(self) -> Tensor:
         return self.concentration / self.concentration.sum(-1, keepdim=True)
+
+    @property
+    def variance(self) -> Tensor:
+        return self.mean * (1 - self.mean) / (1 + self.concentration.sum(-1, keepdim=True))
+
+    def quantiles(self, levels: Sequence[float]) -> Tensor:
+        """An entry is Beta(alpha, the others' sum)."""
+        rest = (self.concentration.sum(-1, keepdim=True) - self.concentration).clamp_min(0)
+        return beta_quantiles(self.concentration, rest, levels)
 
     @property
     def mode(self) -> Tensor:
@@ -66,6 +76,11 @@ class DirichletMixture(ContinuousPosterior):
         return self.log_weight.exp() @ DirichletPosterior(self.concentration).mean
 
     @property
+    def variance(self) -> Tensor:
+        one = DirichletPosterior(self.concentration)
+        return (self.log_weight.exp() @ (one.variance + one.mean.square()) - self.mean.square()).clamp_min(0)
+
+    @property
     def mode(self) -> Tensor:
         """The mode of the heaviest component: a good point of high density, not the exact maximum."""
         return DirichletPosterior(self.concentration).mode[self.log_weight.argmax(-1)]
@@ -91,9 +106,9 @@ class SticksPosterior(ContinuousPosterior):
     own, rest (K - 1,). place (K,): the stick, from 0, of each weight; that of the last takes what is left.
     """
 
-    own: Annotated[Tensor, "s", "positive"]
-    rest: Annotated[Tensor, "s", "positive"]
-    place: Annotated[Tensor, "*", "nonnegative_integer"]
+    own: Annotated[Tensor, "j", "positive"]
+    rest: Annotated[Tensor, "j", "positive"]
+    place: Annotated[Tensor, "k", "permutation"]
 
     def _lay_out(self, log_share: Tensor, log_left: Tensor) -> Tensor:
         """Add logarithms (..., K - 1) of shares, and of what they left, up to those of weights (..., K)."""
@@ -110,6 +125,14 @@ class SticksPosterior(ContinuousPosterior):
     def mean(self) -> Tensor:
         total = (self.own + self.rest).log()
         return self._lay_out(self.own.log() - total, self.rest.log() - total).exp()
+
+    @property
+    def variance(self) -> Tensor:
+        """E[w^2] - E[w]^2: of independent shares the mean of the product of squares is that of their means."""
+        total = self.own + self.rest
+        total = (total * (total + 1)).log()
+        share, left = ((part * (part + 1)).log() - total for part in (self.own, self.rest))
+        return (self._lay_out(share, left).exp() - self.mean.square()).clamp_min(0)
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         pair = _sample_once(torch.stack([self.own, self.rest], -1).expand(num_samples, -1, -1), seed).log()
@@ -136,6 +159,11 @@ class DirichletDraws(ContinuousPosterior):
     @property
     def mean(self) -> Tensor:
         return DirichletPosterior(self.concentration).mean.mean(0)
+
+    @property
+    def variance(self) -> Tensor:
+        one = DirichletPosterior(self.concentration)
+        return one.variance.mean(0) + one.mean.var(0, correction=0)
 
     @property
     def mode(self) -> Tensor:
@@ -186,6 +214,12 @@ class JointDirichletMixture(ContinuousPosterior):
     @property
     def mean(self) -> Tensor:
         return torch.einsum("m,mnk->nk", self.log_weight.exp(), DirichletPosterior(self.concentration).mean)
+
+    @property
+    def variance(self) -> Tensor:
+        one = DirichletPosterior(self.concentration)
+        square = one.variance + (one.mean - self.mean).square()
+        return torch.einsum("m,mnk->nk", self.log_weight.exp(), square)
 
     @property
     def mode(self) -> Tensor:

@@ -36,6 +36,13 @@ class GammaMixture(ContinuousPosterior):
         return self.total.unsqueeze(-1) * self._shares.mean / self.rate
 
     @property
+    def variance(self) -> Tensor:
+        """E[t^2] E[p^2] - (E[t] E[p])^2, over the squares of the rates."""
+        total, mean = self.total.unsqueeze(-1), self._shares.mean
+        square = total * (total + 1) * (self._shares.variance + mean.square())
+        return (square - (total * mean).square()) / self.rate.square()
+
+    @property
     def mode(self) -> Tensor:
         """The mode of the heaviest component's proportions: a point of high density, not the exact maximum."""
         share = self._shares.mode.clamp(min=torch.finfo(self.rate.dtype).eps)
@@ -77,6 +84,12 @@ class GammaTerms(ContinuousPosterior):
     @property
     def mean(self) -> Tensor:
         return (self.log_weight.exp().unsqueeze(-1) * self.shape / self.rate).sum(1)
+
+    @property
+    def variance(self) -> Tensor:
+        within, mean = self.shape / self.rate.square(), self.shape / self.rate
+        square = within + (mean - self.mean.unsqueeze(1)).square()
+        return (self.log_weight.exp().unsqueeze(-1) * square).sum(1)
 
     @property
     def mode(self) -> Tensor:

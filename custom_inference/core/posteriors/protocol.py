@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, NamedTuple, Self, get_type_hints
 
+import numpy as np
 import torch
+from scipy.special import betaincinv, ndtri
 from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.constraints import Constraint
@@ -43,11 +45,21 @@ class _Covariances(Constraint):
         return symmetric & (variance > 0).all(-1) & (torch.linalg.cholesky_ex(raised).info == 0)
 
 
+class _Permutations(Constraint):
+    """Every whole number from 0 on once along the last axis."""
+
+    event_dim = 1
+
+    def check(self, value: Tensor) -> Tensor:
+        return (value.sort(-1).values == torch.arange(value.shape[-1], device=value.device)).all(-1)
+
+
 #: What an annotation may say of the values of a field.
 DOMAINS: dict[str, Constraint] = {
     "positive": constraints.positive, "nonnegative": constraints.nonnegative, "boolean": constraints.boolean,
     "unit_interval": constraints.unit_interval, "nonnegative_integer": constraints.nonnegative_integer,
     "positive_integer": constraints.positive_integer, "log_weights": _LogWeights(), "covariances": _Covariances(),
+    "permutation": _Permutations(),
     "real": constraints.real,
 }  # fmt: skip
 
@@ -67,7 +79,8 @@ class LocalPosterior(abc.ABC):
     """q(s_n) for every row n; rows are independent, unless ``joint``.
 
     A frozen dataclass of tensors, each annotated with its axes: "*" for those of the mean, "n" and "k" for the first
-    and the last of these, other letters for sizes of their own, the same in all fields; "|" between alternatives.
+    and the last of these, "j" for one less than the last, other letters for sizes of their own, the same in all
+    fields; "|" between alternatives.
     Where not every finite number may stand there, the name of a domain follows.
     """
 
@@ -128,6 +141,11 @@ class LocalPosterior(abc.ABC):
     def variance(self) -> Tensor:
         """Posterior variances of the same entries: by default those of draws, an estimate."""
         return self.sample(_DRAWS_OF_VARIANCE).var(0)
+
+    def quantiles(self, levels: Sequence[float]) -> Tensor:
+        """Return quantiles of every entry by itself, (len(levels), N, K): by default those of draws, an estimate."""
+        drawn = self.sample(_DRAWS_OF_VARIANCE).detach().cpu().numpy()
+        return torch.as_tensor(np.quantile(drawn, levels, axis=0)).to(self.mean)
 
     @property
     @abc.abstractmethod
@@ -216,6 +234,18 @@ class ContinuousPosterior(LocalPosterior):
 
     def table(self) -> tuple[Tensor, Tensor]:
         raise MethodError("a continuous latent has no table of values; use sample and log_prob")
+
+
+def beta_quantiles(on: Tensor, off: Tensor, levels: Sequence[float]) -> Tensor:
+    """Return quantiles of Beta(on, off), (len(levels), ...): all mass is on 0 where ``on`` is 0, on 1 where ``off``."""
+    a, b = (part.detach().double().cpu().numpy() for part in (on, off))
+    inside = [betaincinv(np.where(a > 0, a, 1), np.where(b > 0, b, 1), level) for level in levels]
+    return torch.as_tensor(np.where(a > 0, np.where(b > 0, np.stack(inside), 1.0), 0.0)).to(on)
+
+
+def normal_quantiles(mean: Tensor, variance: Tensor, levels: Sequence[float]) -> Tensor:
+    """Return quantiles of Normal(mean, variance), (len(levels), ...)."""
+    return torch.stack([mean + float(ndtri(level)) * variance.sqrt() for level in levels])
 
 
 def draw_slots(log_weight: Tensor, num_samples: int, generator: torch.Generator) -> Tensor:

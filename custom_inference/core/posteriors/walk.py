@@ -16,6 +16,7 @@ All chains at once: the time is the first axis, what is behind it any shape.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, NamedTuple
@@ -23,7 +24,7 @@ from typing import Annotated, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.core.posteriors.protocol import ContinuousPosterior
+from custom_inference.core.posteriors.protocol import ContinuousPosterior, normal_quantiles
 
 
 class Tridiagonal(NamedTuple):
@@ -96,6 +97,9 @@ class WalkPosterior(ContinuousPosterior):
     def variance(self) -> Tensor:
         """The variance of every logit, (T, K, V)."""
         return self.eliminated.variances()[0]
+
+    def quantiles(self, levels: Sequence[float]) -> Tensor:
+        return normal_quantiles(self.mean, self.variance, levels)
 
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
         generator = torch.Generator().manual_seed(seed)

@@ -25,10 +25,11 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import describe_stand_in
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.registry import presentation_of
+from custom_inference.core.summary import describe_sites
 from custom_inference.faces import distributed
 from custom_inference.faces.command_line.files import Files
 from custom_inference.faces.command_line.options import ChooseOptions, FitOptions, spell_command
-from custom_inference.faces.command_line.report.components import describe_globals, describe_sites, name_best_rows
+from custom_inference.faces.command_line.report.components import name_best_rows
 from custom_inference.faces.command_line.report.facts import Occasion, describe_data
 from custom_inference.faces.command_line.report.neighbours import Neighbours, compare_neighbours
 from custom_inference.faces.command_line.report.write import in_plain_text, say_in_short
@@ -131,7 +132,7 @@ def figures(fit: Fit, image_shape: tuple[int, int] | None) -> dict[str, Callable
 def tables(fit: Fit, *, top: int) -> dict[str, Callable[[], pd.DataFrame]]:
     """summary: every global; components: the report; loading: with labels; membership: posterior means of the rows."""
     return {
-        "summary": partial(describe_globals, fit),
+        "summary": fit.summary,
         "components": partial(report, fit, top=top),
         "loading": partial(_loading, fit),
         "membership": partial(_membership, fit),

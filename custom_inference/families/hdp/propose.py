@@ -15,6 +15,8 @@ from ppl_models import HDP
 
 #: Passes of the chain, and the largest concentration of the topics that it samples under.
 _SWEEPS, _MOST_GAMMA = 40, 0.05
+#: It starts with a topic for so many tokens, of more with few tokens each it makes none in so few passes.
+_TOKENS = 200
 
 
 class HdpProposals(TopicProposals):
@@ -35,7 +37,10 @@ def propose_counts(model: HDP, rows: DocumentRows, gamma: Tensor, generator: tor
     order = torch.randperm(len(rows), generator=generator)
     tokens, share = TokenList.for_start(rows.select(order), generator)
     usual = HDP(max_topics=model.max_topics, vocabulary_size=model.vocabulary_size)
-    chain = HdpChain(usual, tokens, gamma, seed, begin(usual))
+    start, size = begin(usual), max(1, len(tokens) // _TOKENS)
+    start["topic_weight"][size:] = 0
+    start["topic_weight"] /= start["topic_weight"].sum()
+    chain = HdpChain(usual, tokens, gamma, seed, start)
     for _ in range(_SWEEPS):
         chain.sweep()
     words, usage = torch.as_tensor(chain.word_topic.T).double(), torch.as_tensor(chain.document_topic).double()

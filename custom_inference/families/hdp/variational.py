@@ -15,16 +15,18 @@ their values at A, at alpha and at the mean of n. With m_k and t the slopes of F
     a ~ Gamma(s_a + m_1 + .. + m_K, r_a + t),        v_k ~ Beta(1 + m_k, E[c] + m_(k+1) + .. + m_K),
     c ~ Gamma(s_c + U, r_c - E[log(1 - v_1)] - .. - E[log(1 - v_U)]).
 
-The sticks are those of the topics by falling m, unless the topics' priors tell them apart; U is how many of them there
-are up to the last with any m. Topics and sticks after it have their priors, given c, and add nothing to F: a fit is the
-same however many there are.
+The sticks are those of the topics by falling m, unless the topics' priors tell them apart, or the order before is
+better (the last of K takes what is left, which is much where c is large and K small). U is how many of them there are
+up to the last with any m. Topics and sticks after it have their priors, given c, no document has tokens of them, and
+they add nothing to F: a fit is the same however many there are. Documents are inferred without them: e^psi(alpha_k) of
+a topic far down the sticks is too small for a number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -115,30 +117,39 @@ class HdpVB(HdpDirichlet):
         self, model: HDP, state: HdpPosteriors, rows: DocumentRows, warm: Warm = None, *,
         temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        step = super().e_step(model, state, rows, warm, temperature=temperature, generator=generator)
-        alpha, mean = self.document_alpha(model, state, rows), Gamma(*state.concentration).mean
+        used, mean = _in_use(state), Gamma(*state.concentration).mean
+        alpha = self.document_alpha(model, state, rows)[used]
+        scores = TopicScores.of(temperature * Dirichlet(state.topic[used]).expected())
+        step = self.documents(rows, scores, alpha, {"counts": warm["counts"][:, used]} if warm else None)
         tables, rate = expect_tables(alpha, step.locals["counts"], mean)
+        counts, words = alpha.new_zeros(len(rows), len(used)), torch.zeros_like(state.topic)
+        counts[:, used], words[used] = step.locals["counts"], step.statistics["topic"]
+        every = alpha.new_zeros(len(used))
+        every[used] = tables
         falls = _log_fall(mean, rows.lengths) - _log_fall(alpha.sum(), rows.lengths)
-        return step._replace(statistics={**step.statistics, "tables": tables, "rate": rate}, bound=step.bound + falls)
+        return EStep({"topic": words, "tables": every, "rate": rate}, {"counts": counts}, step.bound + falls)
 
     def m_step(self, model: HDP, state: HdpPosteriors, step: EStep, rows: DocumentRows) -> HdpPosteriors:
         found = step.statistics
-        return self._best(model, found["topic"], found["tables"], found["rate"])
+        return self._best(model, found["topic"], found["tables"], found["rate"], state.place)
 
-    def _best(self, model: HDP, counts: Tensor, tables: Tensor, rate: Tensor) -> HdpPosteriors:
-        """Return the posteriors that are best at the topics' expected tokens (K, V) and tables (K,)."""
+    def _best(
+        self, model: HDP, counts: Tensor, tables: Tensor, rate: Tensor, place: Tensor | None = None
+    ) -> HdpPosteriors:
+        """Return the posteriors that are best at the topics' expected tokens (K, V) and tables (K,). place: the sticks
+        of the topics before."""
         gamma = self.words_prior(model, counts)
         alike = gamma.ndim == 1 or bool((gamma == gamma[0]).all())
-        order = torch.argsort(tables if alike else torch.zeros_like(tables), descending=True, stable=True)
-        tables, place = tables[order], torch.argsort(order)
-        own, later = 1 + tables[:-1], tables.flip(0).cumsum(0).flip(0)[1:]
-        used = (tables > _NONE).nonzero()
-        number = min(int(used.max()) + 1, len(own)) if len(used) else 0
-        c = _of_sticks(model, own[:number], later[:number])
+        orders = [torch.argsort(tables if alike else torch.zeros_like(tables), descending=True, stable=True)]
+        if place is not None:
+            orders.append(torch.argsort(place))
+        each = [_break(model, tables[order]) for order in orders]
+        best = max(range(len(each)), key=lambda i: float(each[i].gain))
+        broken, place = each[best], torch.argsort(orders[best]).to(counts)
         a = _prior_of(model, "concentration", tables)
         if "concentration" not in model.known:
             a = a + torch.stack([tables.sum(), rate])
-        return HdpPosteriors(gamma + counts, own, c[0] / c[1] + later, place.to(counts), a, c)
+        return HdpPosteriors(gamma + counts, broken.own, broken.rest, place, a, broken.c)
 
     def prior_term(self, model: HDP, state: HdpPosteriors) -> Tensor:
         """Return minus the divergences of all globals' posteriors from their priors."""
@@ -147,7 +158,7 @@ class HdpVB(HdpDirichlet):
         for site in set(_SITES) - set(model.known):
             apart = apart + Gamma(*getattr(state, site).double()).kl(Gamma.of(model, site, topic))
         log_c, c = Gamma(*state.stick_concentration.double()).expected()
-        number = int(((own - 1 > _NONE) | (rest - c > _NONE)).sum())
+        number = min(int(_in_use(state).sum()), len(own))
         own, rest = own[:number], rest[:number]
         on, off, both = (torch.digamma(part) for part in (own, rest, own + rest))
         density = (own - 1) * (on - both) + (rest - c) * (off - both) - log_c
@@ -164,6 +175,38 @@ class HdpVB(HdpDirichlet):
     def from_point(self, model: HDP, params: Params, rows: DocumentRows, e_step: InitialStep) -> HdpPosteriors:
         """Return the posteriors that the documents give when their own posteriors are inferred at these values."""
         return self.from_counts(model, e_step().statistics["topic"])
+
+
+class _Broken(NamedTuple):
+    """own, rest (K - 1,): Betas of the sticks. c (2,): its shape and rate. gain: what of F depends on the order."""
+
+    own: Tensor
+    rest: Tensor
+    c: Tensor
+    gain: Tensor
+
+
+def _break(model: HDP, tables: Tensor) -> _Broken:
+    """Return the best posteriors of c and of the sticks of topics with these tables, in the sticks' order."""
+    own, later = 1 + tables[:-1], tables.flip(0).cumsum(0).flip(0)[1:]
+    used = (tables > _NONE).nonzero()
+    number = min(int(used.max()) + 1, len(own)) if len(used) else 0
+    c = _of_sticks(model, own[:number], later[:number])
+    rest = c[0] / c[1] + later
+    on, off = own[:number].double(), rest[:number].double()
+    gain = (torch.lgamma(on) + torch.lgamma(off) - torch.lgamma(on + off)).sum()
+    gain = gain + number * Gamma(*c.double()).expected()[0]
+    if "stick_concentration" not in model.known:
+        gain = gain - Gamma(*c.double()).kl(Gamma.of(model, "stick_concentration", on))
+    return _Broken(own, rest, c, gain)
+
+
+def _in_use(state: HdpPosteriors) -> Tensor:
+    """Tell which topics (K,) are on sticks up to the last with any tables; all where none has any."""
+    c = state.stick_concentration
+    tables = torch.cat([state.own - 1, state.rest[-1:] - c[0] / c[1]])  # the last topic's are those after all sticks
+    used = (tables > _NONE).nonzero()
+    return state.place <= (used.max() if len(used) else len(state.place))
 
 
 def _log_fall(total: Tensor, lengths: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ def test_impressions_by_labels(tmp_path):
                           [items.index(one) for one in PICKED], num_users=3)  # fmt: skip
     assert torch.equal(log.x, numbers.x) and torch.equal(log.others["shown"], numbers.others["shown"])
     found = fit(ChoicePMF.for_data(log, 1), log, progress=False)
-    assert found.model.num_items == 3 and found.to_arviz().posterior.coords["item_id"].values.tolist() == items
+    assert found.model.num_items == 3 and found.to_arviz().point_estimates.coords["item_id"].values.tolist() == items
     asked = found.predict((["bob"], [["Coco", "Heat", -1]]))
     assert torch.equal(asked, found.predict(positions=([1], [[2, 1, -1]]))) and asked[0, 2] == 0
     found.save(tmp_path / "fit")

@@ -224,9 +224,9 @@ def test_a_fit_is_saved_and_read(tmp_path):
     assert torch.equal(loaded.transform(example.data), fit.transform(example.data))
     drawn = loaded.sample(22)
     assert drawn["x"].shape == (22, 22) and torch.equal(drawn["x"], drawn["x"].T) and drawn["block"].shape == (22,)
-    posterior = fit.to_arviz(num_draws=3).posterior
+    posterior = fit.to_arviz(num_draws=3).point_estimates
     assert posterior["weight"].dims == ("chain", "draw", "component", "to_component", "covariate")
-    assert az.extract(posterior, num_samples=2)["weight"].shape == (2, 2, 2, 2)
+    assert az.extract(posterior, num_samples=1)["weight"].shape == (2, 2, 2, 1)
 
 
 def test_what_does_not_fit_and_what_has_no_steps_is_refused():

@@ -51,7 +51,7 @@ def test_the_default_is_laplace_and_finds_the_components(name, tmp_path):
     with pytest.raises(MethodError, match="no closed form here.*bound='laplace'"):
         fit.log_likelihood()
     assert np.isfinite([fit.bic(), fit.aic()]).all()
-    assert fit.to_arviz().posterior[model.component_site].shape[-2:] == model.shapes[model.component_site][-2:]
+    assert fit.to_arviz().point_estimates[model.component_site].shape[-2:] == model.shapes[model.component_site][-2:]
     loaded = ci.Fit.load(fit.save(tmp_path / "fit.safetensors"))
     assert isinstance(loaded.posterior, LogisticNormalPosterior)
     assert torch.equal(loaded.transform(), fit.transform()) and repr(loaded.model) == repr(fit.model)

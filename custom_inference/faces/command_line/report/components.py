@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from custom_inference.core.diagnostics import describe_draws
 from custom_inference.core.evaluate import component_order
 from custom_inference.core.fit import Fit
 from custom_inference.core.registry import presentation_of
-from ppl_models import PPLError
+from custom_inference.core.summary import describe_sites
 from ppl_models.core.displays import choose_decimals, shorten, write_numbers
 from ppl_models.data.held import to_numpy
 
@@ -24,8 +22,6 @@ _ROWS, _FEATURES = 3, 3
 _VISIBLE = 0.1
 #: Features are named where their number is at least so much of the largest of the component.
 _NAMED = 0.01
-#: Draws of a posterior of the globals, and numbers that all of them may be.
-_DRAWS, _VALUES = 400, 20_000_000
 
 
 def name_best_rows(fit: Fit) -> dict[str, str]:
@@ -90,46 +86,11 @@ def _find_strongest(values: Array, top: int) -> Array:
     return order[: max(1, int((sizes > _NAMED * float(sizes.max(initial=0.0))).sum()))]
 
 
-def describe_globals(fit: Fit) -> pd.DataFrame:
-    """Return a line for every entry of the globals, by its name, with what is known of it (``describe_sites``)."""
-    parts = []
-    for site, columns in describe_sites(fit).items():
-        labels = [[str(v) for v in fit.coords[axis]] for axis in fit.model.dims[site]]
-        names = [f"{site}[{', '.join(key)}]" if key else site for key in itertools.product(*labels)]
-        parts.append(pd.DataFrame({name: numbers.ravel() for name, numbers in columns.items()}, names))
-    return pd.concat(parts)
-
-
-def describe_sites(fit: Fit) -> dict[str, dict[str, Array]]:
-    """Return site -> column -> values of the globals: what the draws or the posterior say of them; where a point is all
-    that is known, its value alone."""
-    alone = "mean" if fit.global_posterior or fit.draws is not None else "estimate"
-    return {site: _describe_site(fit, site) or {alone: to_numpy(value)} for site, value in fit.globals.items()}
-
-
-def _describe_site(fit: Fit, site: str) -> dict[str, Array]:
-    """Describe a site by its draws, or by draws of its posterior; nothing where there are neither."""
-    if fit.draws is not None and site in fit.draws:
-        return describe_draws(to_numpy(fit.draws[site]))
-    if site not in fit.global_posterior or fit.globals[site].numel() * _DRAWS > _VALUES:
-        return {}
-    try:
-        drawn = to_numpy(fit.global_posterior[site].sample(_DRAWS, seed=fit.seed))
-    except PPLError:
-        return {}
-    shape = tuple(fit.globals[site].shape)
-    if drawn.size != _DRAWS * int(np.prod(shape)):
-        return {}
-    drawn = drawn.reshape(_DRAWS, *shape)
-    low, high = np.quantile(drawn, (0.05, 0.95), axis=0)
-    return {"mean": to_numpy(fit.globals[site]), "sd": drawn.std(0, ddof=1), "q5": low, "q95": high}
-
-
 def list_intervals(fit: Fit) -> pd.DataFrame:
     """Return the 90 % intervals of the numbers that say most: of each component those that it has one of, and those of
     its strongest features; an empty table where only points are known."""
     model, order, names = fit.model, component_order(fit), fit.component_names
-    described = {site: _describe_site(fit, site) for site in fit.globals if "component" in model.dims[site]}
+    described = {site: one for site, one in describe_sites(fit).items() if "component" in model.dims[site]}
     shown, lines = presentation_of(model), []
     known = {
         site: {name: np.moveaxis(each, model.dims[site].index("component"), 0) for name, each in one.items()}

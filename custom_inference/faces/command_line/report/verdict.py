@@ -108,16 +108,18 @@ def say_how_sure(fit: Fit, intervals: bool) -> str:
     if fit.draws is not None:
         number = next(iter(fit.draws.values()))
         drawn = f"{number.shape[0] * number.shape[1]} draws from "
+    points = fit.point_estimates
+    beside = f" Of {', '.join(points)} only point estimates are known." if points else ""
     if intervals and has_chains(fit):
-        return f"Intervals of 90 %, of {drawn}the posterior."
+        return f"Intervals of 90 %, of {drawn}the posterior.{beside}"
     if intervals:
         return (
             f"Intervals of 90 %, of {drawn}the approximation of the posterior that {fit.method_name} found: it is "
-            f"around one solution, and such intervals tend to be too narrow."
+            f"around one solution, and such intervals tend to be too narrow.{beside}"
         )
     if fit.global_posterior or drawn:
         kind = "a posterior" if has_chains(fit) else "an approximate posterior"
-        return f"The fit has {kind}, in fit.safetensors and posterior.nc, but no intervals of components."
+        return f"The fit has {kind}, in fit.safetensors and posterior.nc, but no intervals of components.{beside}"
     return f"Only a point estimate is known: nothing says how far the numbers may be from the truth.{_suggest(fit)}"
 
 

@@ -12,16 +12,12 @@ from custom_inference.core.evaluate import component_report
 from custom_inference.core.fit import Fit
 from custom_inference.core.objectives import objective_line
 from custom_inference.core.registry import presentation_of
-from custom_inference.faces.command_line.report.components import (
-    describe_globals,
-    list_intervals,
-    name_best_rows,
-    name_strongest,
-)
+from custom_inference.core.summary import describe_globals
+from custom_inference.faces.command_line.report.components import list_intervals, name_best_rows, name_strongest
 from custom_inference.faces.command_line.report.facts import Occasion, describe_data, describe_making
 from custom_inference.faces.command_line.report.neighbours import Neighbours
 from custom_inference.faces.command_line.report.page import Page, leave_out_trivial, write_table
-from custom_inference.faces.command_line.report.verdict import has_chains, judge, say_how_sure
+from custom_inference.faces.command_line.report.verdict import judge, say_how_sure
 from ppl_models.core import displays
 from ppl_models.data.atomic import write_text
 
@@ -45,7 +41,7 @@ CAPTIONS = {
 #: File -> what is in it.
 _CONTENTS = {
     "fit.safetensors": "the fit itself: Fit.load of the Python package reads it",
-    "posterior.nc": "draws for ArviZ",
+    "posterior.nc": "for ArviZ: draws of what has a posterior; point estimates are a group of their own",
     "summary.csv": "every number that was learned, with intervals where they are known",
     "components.csv": "the table of components",
     "loading.csv": "the numbers of every component for every feature",
@@ -88,8 +84,6 @@ def make_report(fit: Fit, occasion: Occasion | None = None, *, top: int = 8) -> 
         add_pictures(page, known.written, others)
     add_files(page, known.written)
     numbers = described.head(_SHOWN)
-    if not has_chains(fit):  # of independent draws both columns would say nothing of the approximation
-        numbers = numbers.drop(columns=["ess", "r_hat"], errors="ignore")
     title = f"All that was learned ({len(described)} numbers; all are in summary.csv)"
     page.fold(title, write_table(leave_out_trivial(numbers.rename_axis("number"))))
     page.fold("The model", displays.of_model(fit.model))
