@@ -48,7 +48,7 @@ class Fit(Result):
 
     @property
     def rows_given_anew(self) -> str:
-        """By what :meth:`transform` infers new rows, and some of the training rows, where the fit's own rows were not
+        """Say by what :meth:`transform` infers new rows and some of the training rows, where the fit's own were not
         inferred by it, so that these have other values there; else ""."""
         return describe_rows_given_anew(self)
 

@@ -7,16 +7,19 @@ guides of the rows have an engine in their place, at the fitted globals.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from custom_inference.core.engine import POINT
 from custom_inference.core.local_inference import bounds_of, name_in_place
 from custom_inference.core.registry import engines_of
 
+if TYPE_CHECKING:
+    from custom_inference.core.result import Result
 
-def describe_rows_given_anew(fit: Any) -> str:
+
+def describe_rows_given_anew(fit: Result) -> str:
     """Say by what rows given anew are inferred, and by what the fit's own; "" where both are the same, so that they
-    differ by the tolerance of both alone. ``fit``: a :class:`~custom_inference.core.result.Result`."""
+    differ by the tolerance of both alone."""
     if not fit.model.rows_are_independent:
         return ""
     anew, local = _name_anew(fit), fit.local
@@ -28,7 +31,7 @@ def describe_rows_given_anew(fit: Any) -> str:
     return f"by '{anew}' at the fitted globals, while all rows of the fit given again have its own values, {how}"
 
 
-def _name_anew(fit: Any) -> str:
+def _name_anew(fit: Result) -> str:
     model, solver = fit.model, fit.solver
     if solver is not None:
         state = solver.engine.state
