@@ -19,6 +19,10 @@ FAR = 5e-3
 SLOW = {("plsa", "map"): 0.05}
 
 
+#: Fits that say by what rows given anew are inferred.
+TOLD = {("lda", "cvb0"), ("dtm", "cvb0"), ("poisson_pca", "bayesian"), ("bilinear_pmf", "default"), ("lda", "gibbs")}
+
+
 def methods_for_rows(name: str, model: Model) -> list[str]:
     """The engines, a sampler, a guide of the rows for two models, and a default that is none of these."""
     methods = ci.methods_for(model)
@@ -29,7 +33,12 @@ def methods_for_rows(name: str, model: Model) -> list[str]:
 
 
 ROWS = {name: kind.example().model for name, kind in MODELS.items() if kind.example().model.rows_are_independent}
-CASES = [(name, method) for name, model in ROWS.items() for method in methods_for_rows(name, model)]
+#: By every method, of which the first of a model is enough most of the time.
+CASES = [
+    pytest.param(name, method, marks=[pytest.mark.slow] * (number > 0 and (name, method) not in TOLD))
+    for name, model in ROWS.items()
+    for number, method in enumerate(methods_for_rows(name, model))
+]
 #: What a row is told by others (links) is not there in some of the rows.
 LINKED = ("rtm",)
 

@@ -127,7 +127,7 @@ class ProgramGuide(LocalGuide):
                 f"the guide sums over the {layout.num_configurations:.3g} values of the finite latents of "
                 f"{type(model).__name__}; at most {MOST_VALUES:.0f} are feasible{_instead_of(model, data)}"
             )
-        self.codes = layout.configurations(data.x)
+        self.codes = layout.configurations(self.density.like)  # of sparse data, too
         self.places = find_places(layout, self.codes)
         self.table: Tensor | None = None
         self.possible = self._find_possible()
