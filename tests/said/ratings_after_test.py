@@ -177,7 +177,7 @@ def test_the_shell_recommends_and_clips(stars, tmp_path):
 @pytest.mark.parametrize("guide", ["mean_field", "gaussian", "delta", "normal"])
 def test_sparse_clicks_are_fitted_by_every_guide(guide):
     rng = np.random.default_rng(0)
-    user, item = np.nonzero(rng.random((12, 8)) < 0.4)
+    user, item = np.nonzero(rng.random((12, 8)) < 0.8)
     clicks = ratings(user, item, (rng.random(len(user)) < 0.6).astype(float), num_users=12, num_items=8)
     model = PMF(num_components=1, num_users=12, num_items=8, likelihood="logistic", adaptive=False)
     found = ci.SVI(guide=guide, steps=2).fit(model, clicks, progress=False)
