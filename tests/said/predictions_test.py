@@ -10,7 +10,7 @@ import pyro.distributions as dist
 import pytest
 import torch
 from scipy.special import betaln
-from scipy.stats import beta
+from scipy.stats import beta, gamma
 
 import custom_inference as ci
 from custom_inference import CollapsedGibbs
@@ -127,6 +127,25 @@ def test_cells_of_relations_are_predicted_by_sums_over_clusterings():
     assert float(at.sd) == pytest.approx(beta.std(a, b), rel=0.08)
     for end, want in zip(at.interval(0.9), (0.05, 0.95), strict=True):
         assert beta.cdf(float(end), a, b) == pytest.approx(want, abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "laws"),
+    [("poisson", [[3, 0, 2], [5, 1, 4]], [gamma(16, scale=1 / 7)]),
+     ("categorical", [[0, 1, 2], [2, 1, 2]], [beta(2, 7), beta(3, 6), beta(4, 5)])],
+)  # fmt: skip
+def test_tables_of_other_cells_have_their_conjugate_posteriors(kind, x, laws):
+    sizes: Any = {"num_categories": {"r": 3}} if kind == "categorical" else {}
+    types, relations = {"a": 2, "b": 3}, {"r": ("a", "b")}
+    model = IRM(types=types, relations=relations, cells={"r": kind}, num_clusters={"a": 1, "b": 1}, **sizes)
+    one: Any = ci.fit(model, {"r": np.array(x, dtype=float)}, **QUIET)
+    at = one.predict("r", positions=([1], [2]), uncertainty=True)
+    low, high = at.interval(0.9)
+    for place, law in enumerate(laws):
+        mean, sd = (part.flatten()[place] for part in (at.mean, at.sd))
+        ends = torch.stack([low, high], -1).reshape(-1, 2)[place]
+        assert float(mean) == pytest.approx(law.mean(), rel=1e-6) and float(sd) == pytest.approx(law.std(), rel=0.08)
+        assert law.cdf(ends.numpy()) == pytest.approx([0.05, 0.95], abs=0.03)
 
 
 def with_draws(name: str) -> tuple[Any, list[Any]]:
