@@ -178,10 +178,6 @@ class RTM(LinkedDocuments, TopicAdmixture):
             return dist.Bernoulli(logits=score)
         return dist.Poisson(score if self.link == "additive" else score.exp())
 
-    def expected_links(self, score: Tensor) -> Tensor:
-        """Return the mean of R: of the sigmoid link its probability."""
-        return self.link_law(score).mean
-
     @classmethod
     def example(cls) -> Example:
         """Return three topics over nine words, and thirty documents, linked where they share topics."""

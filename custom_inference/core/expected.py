@@ -82,9 +82,12 @@ def _of_graph(fit: Result) -> Expectation:
     """Return what is expected of every dyad: sums over the blocks of its two nodes."""
     from custom_inference.graphs.links import expect_dyads  # which the shell and the figures need as well
 
+    model: Any = fit.model
     size = len(fit.data)
     i, j = torch.cartesian_prod(torch.arange(size), torch.arange(size)).T.to(fit.data.x.device)
-    return Expectation(*(one.reshape(size, size) for one in expect_dyads(fit, i, j)))
+    found = [one.reshape(size, size) for one in expect_dyads(fit, i, j)]
+    found = found if model.directed else [one.triu() + one.triu(1).T for one in found]
+    return Expectation(*(one if model.self_loops else one.fill_diagonal_(0.0) for one in found))
 
 
 def _posteriors(fit: Result, data: Data) -> Iterator[tuple[Params, LocalPosterior]]:

@@ -87,14 +87,14 @@ def test_edges_of_block_models_have_the_posterior_of_their_probability():
 @pytest.mark.filterwarnings("ignore:.*have no edge")
 def test_intervals_cover_what_graphs_were_drawn_with():
     inside = []
-    for seed in range(18):
+    for seed in range(30):
         x, seen, block, eta = toy(8, seed)
         i, j = map(list, zip(*PAIRS, strict=True))
         found = link_probability(sampled(x, seen, 100, seed), positions=(i, j), uncertainty=True)
         low, high = (end.numpy() for end in found.interval(0.9))
         truth = eta[block[i], block[j]]
         inside.append((low <= truth) & (truth <= high))
-    assert 0.82 < np.mean(inside) < 0.98
+    assert 0.77 < np.mean(inside) < 0.99  # three standard errors, the pairs of a graph going together
 
 
 @pytest.mark.parametrize("method", ["vb", "gibbs"])

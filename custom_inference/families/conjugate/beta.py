@@ -52,12 +52,11 @@ class Beta(Pair):
     def mode(self, successes: Tensor, trials: Tensor, *, floor: float) -> Tensor:
         """Maximise the likelihood of so many successes and the prior in p, clamped into [floor, 1 - floor].
 
-        Without trials, under a prior whose maximum is at an edge, or everywhere, it is the prior's mean.
+        Without trials, and under a flat prior, everything is a maximum: it is one half, the prior's mean.
         """
         count = trials + self.on + self.off - 2
         mode = (successes + self.on - 1) / count.clamp(min=torch.finfo(successes.dtype).tiny)
-        at_edge = (self.on <= 1) | (self.off <= 1)
-        return torch.where((trials <= NOTHING) & at_edge, self.mean, mode).clamp(floor, 1 - floor)
+        return torch.where(count <= NOTHING, self.mean, mode).clamp(floor, 1 - floor)
 
     @property
     def mean(self) -> Tensor:

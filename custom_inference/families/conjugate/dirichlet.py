@@ -68,11 +68,10 @@ class Dirichlet(Pair):
 
     def mode(self, counts: Tensor, *, floor: float = 0.0) -> Tensor:
         """Maximise sum_k counts_k log p_k + log prior in p, kept ``floor`` off the edges; see the module on the basis.
-        The prior's mean where nothing was counted, and its maximum is at an edge, or everywhere."""
+        Uniform where nothing was counted and the prior is flat: every point is a maximum there."""
         weight = counts + self.powers
-        total = _expand_groups(group_sums(counts, self.groups), self.groups, counts)
-        if bool((total <= NOTHING).any()) and bool((self.powers <= 0).any()):
-            weight = torch.where(total <= NOTHING, self.concentration, weight)
+        total = _expand_groups(group_sums(weight, self.groups), self.groups, weight)
+        weight = torch.where(total > NOTHING, weight, torch.ones_like(weight))
         return normalise(normalise(weight, self.groups).clamp(min=floor), self.groups)
 
     @property

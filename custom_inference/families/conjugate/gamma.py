@@ -48,15 +48,14 @@ class Gamma(Pair):
     def mode(self, events: Tensor, exposure: Tensor, *, floor: float) -> Tensor:
         """Maximise events log lambda - exposure lambda + log prior in lambda, at least ``floor``.
 
-        Without exposure, under a prior whose maximum is at 0, it is the prior's mean; under a flat one, which has none,
-        the rate of all entries of the column together, or of everything.
+        Without exposure, and under a flat prior, everything is a maximum, and the prior has no mean: it is the rate of
+        all entries of the column together, or of everything.
         """
         total = (exposure + self.rate).clamp(min=torch.finfo(events.dtype).tiny)
         mode = (events + self.powers) / total
-        nothing = (exposure <= NOTHING) & (self.powers <= 0)
+        nothing = exposure + self.rate <= NOTHING
         if bool(nothing.any()):
-            usual = torch.where(self.rate > 0, self.mean, _overall_rate(events, exposure))
-            mode = torch.where(nothing, usual, mode)
+            mode = torch.where(nothing, _overall_rate(events, exposure), mode)
         return mode.clamp(min=floor)
 
     @property

@@ -6,8 +6,7 @@ unbounded at the edge; as a density of logits (of the logarithm) it has a factor
 mode of their own density where all concentrations are at least 1, so that flat priors give maximum likelihood, and else
 that of the softmax basis (of log lambda). Their ``log_density`` is in the same basis.
 
-Where nothing was observed the likelihood says nothing, and a mode at the edge of the support would read as "never":
-there ``mode`` is the mean of the prior.
+Where nothing was observed, and the prior is flat, everything is a mode: ``mode`` is then the mean of the prior.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from torch import Tensor
 from custom_inference.core.align import match_components
 from custom_inference.core.posteriors import ContinuousPosterior
 from custom_inference.families.common.distances import Distances, squared_distances
+from custom_inference.families.conjugate.pair import NOTHING
 from custom_inference.families.mixtures.rows import MixtureRows
 from ppl_models import Data, Model
 from ppl_models.data import sparse as _sparse
@@ -36,6 +37,8 @@ LogMarginal = Callable[[Tensor, Tensor], Tensor]
 
 #: Random starts draw the classes' counts around the mean row's: as Gamma variables of this shape.
 _SHAPE = 3.0
+#: Rows of which a class has some at all.
+_ALIVE = 0.1
 #: How much of a centre is its row; the rest is the mean row.
 _OWN = 0.7
 #: Classes are told apart by so many features at most.
@@ -113,8 +116,13 @@ class Density(abc.ABC):
         return eta, self.likelihood.log_normaliser(eta)
 
     def mode(self, prior: Any, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        """Return the component site by maximum a posteriori."""
-        return prior.mode(*self.statistics(counts, observed), floor=floor or self.floor)
+        """Return the component site by maximum a posteriori; of what nobody of a class has answered the prior's mean, in
+        place of a mode at an edge, which would read as never or always."""
+        found = prior.mode(*self.statistics(counts, observed), floor=floor or self.floor)
+        if observed.shape != found.shape:  # no entry is missing
+            return found
+        unseen = (observed <= NOTHING) & (observed.amax(1, keepdim=True) > _ALIVE) & prior.mean.isfinite()
+        return torch.where(unseen, prior.mean, found)
 
     def log_prior(self, prior: Any, value: Tensor) -> Tensor:
         """Compute the log prior density that ``mode`` maximises with the likelihood."""
