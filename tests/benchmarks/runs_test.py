@@ -17,8 +17,8 @@ from benchmarks.quality._calibration_cases import (
     Case,
     fit_cases,
     local_cases,
-    problem,
     one_rate,
+    problem,
 )
 from benchmarks.quality._calibration_methods import OneRate
 from benchmarks.speed import streaming
