@@ -116,8 +116,8 @@ class Density(abc.ABC):
         return eta, self.likelihood.log_normaliser(eta)
 
     def mode(self, prior: Any, counts: Tensor, observed: Tensor, *, floor: float | None = None) -> Tensor:
-        """Return the component site by maximum a posteriori; of what nobody of a class has answered the prior's mean, in
-        place of a mode at an edge, which would read as never or always."""
+        """Return the component site by maximum a posteriori; of what nobody of a class has answered the prior's mean:
+        a mode at an edge would read as never or always."""
         found = prior.mode(*self.statistics(counts, observed), floor=floor or self.floor)
         if observed.shape != found.shape:  # no entry is missing
             return found
