@@ -23,6 +23,7 @@ from torch import Tensor
 
 from custom_inference import EM, Checkpoint, Fit, VariationalEM
 from custom_inference.core.engine import Engine
+from custom_inference.core.method import refusal
 from custom_inference.core.processes import Surroundings, begin_worker
 from custom_inference.core.registry import engines_of
 from custom_inference.em.guides import VariationalBayes
@@ -87,7 +88,7 @@ def _families() -> dict[str, Case]:
         if not model.is_graph:
             data = data.rows(slice(0, min(len(data) - 1, ROWS)))
         for bound, engine in engines_of(model).items():
-            if not (engine().one_process or engine().sequential):
+            if not (engine().one_process or engine().sequential or refusal(short(bound), model)):
                 found[f"{name} {bound}"] = Case(model, data, short(bound))
                 if name in ("noca", "cvq", "aspect_bernoulli", "logistic_pca", "mixture_of_bernoullis"):
                     found[f"{name} {bound}, holes"] = Case(model, with_holes(data), short(bound))

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -158,6 +158,8 @@ class Chains(abc.ABC):
     base: the density that paths begin at; None for the prior.
     """
 
+    #: Whether errors count what chains back from the posterior find: real numbers may have regions that none has met.
+    goes_back: ClassVar[bool] = False
     base: Product | None
 
     @abc.abstractmethod

@@ -226,7 +226,8 @@ def estimate_log_evidence(chains: Chains, budget: Budget, *, seed: int = 0) -> E
         error[some] = standard_error_of(weight, variance[some].clamp_max(_UNEQUAL))
         order = torch.cat([torch.randperm(number, generator=generator) for _ in range(-(-kept // number))])[:kept]
         chosen = state.gather(resample(weight, generator)[order])
-        lacking[some] = _measure_lack(own, path.rows(some), parts, chosen, weight, budget.chains, generator)
+        if chains.goes_back:
+            lacking[some] = _measure_lack(own, path.rows(some), parts, chosen, weight, budget.chains, generator)
         last |= {row: chosen.rows(torch.tensor([at])) for at, row in enumerate(some.tolist())}
     state = State.beside([last[row] for row in range(len(chains))])
     steps = cuts * len(path.tunings)

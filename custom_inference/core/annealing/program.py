@@ -44,6 +44,8 @@ class ProgramChains(Chains):
     base: Product | None = None
     factors: Bound | None = None
 
+    goes_back = True
+
     def __len__(self) -> int:
         return len(self.density)
 
