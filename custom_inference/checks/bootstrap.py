@@ -99,7 +99,8 @@ def _align_globals(again: Fit, fit: Fit, sets: list[list[int]]) -> dict[str, Ten
         alignment = match_blocks(fit.params[site], values[site], within=sets)
     else:
         axis = dims[site].index("component")
-        alignment = match_components(*(side[site].movedim(axis, 0) for side in (fit.params, values)), within=sets)
+        both = (side[site].movedim(axis, 0) for side in (fit.params, values))
+        alignment = match_components(*both, within=sets, by_distance=True)
     return alignment.apply(values, dims)
 
 

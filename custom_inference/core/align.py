@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -64,9 +64,14 @@ def rename_components(
     return Alignment(order=list(order), similarity=torch.ones(len(order))).apply(values, dims)
 
 
-def match_components(reference: Any, found: Any, *, within: Sets | None = None) -> Alignment:
+def match_components(
+    reference: Any, found: Any, *, within: Sets | None = None, by_distance: bool = False
+) -> Alignment:
     """Hungarian matching of rows by cosine similarity: the maximum-weight one-to-one matching (Singliar & Hauskrecht
     2006, 5.4.2).
+
+    by_distance: match by squared distances, as draws from one posterior are: their scale is the same, and components
+        may differ in level alone, which no angle shows.
 
     Components that are matrices, as in (K, R, C), are taken entry by entry. within: sets of components that may change
     places, each among themselves, while all others stay; by default all may.
@@ -76,7 +81,8 @@ def match_components(reference: Any, found: Any, *, within: Sets | None = None) 
         raise ModelError(f"cannot match components of shapes {tuple(left.shape)} and {tuple(right.shape)}")
     first, second = (side.detach().to(torch.float64).cpu().flatten(1).numpy() for side in (left, right))
     cosine = _unit(first) @ _unit(second).T
-    chosen, partner = _assignment(-cosine, _pairs_within(within, len(second)))
+    cost = np.square(first[:, None] - second).sum(-1) if by_distance else -cosine
+    chosen, partner = _assignment(cost, _pairs_within(within, len(second)))
     similarity, order = np.zeros(len(first)), partner.tolist()
     similarity[chosen] = cosine[chosen, partner]
     order += sorted({*range(len(second))} - {*order})
@@ -253,9 +259,10 @@ def align_draws(
     if (within is not None and not within) or site not in draws or "component" not in dims.get(site, ()):
         return draws
     chains, length = draws[site].shape[:2]
-    by, match = draws[site], match_blocks if "to_component" in dims[site] else match_components
+    rows = partial(match_components, by_distance=True)
+    by, match = draws[site], match_blocks if "to_component" in dims[site] else rows
     if "membership" in draws and "to_component" in dims[site]:
-        by, match = draws["membership"].transpose(-1, -2), match_components
+        by, match = draws["membership"].transpose(-1, -2), rows
     by = by.movedim(2 + dims[site].index("component"), 2) if by is draws[site] else by
     reference = by[0, -max(1, length // 4) :].mean(0)
     aligned = {name: value.clone() for name, value in draws.items()}

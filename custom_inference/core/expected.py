@@ -38,8 +38,10 @@ from ppl_models.core.likelihood import hermite
 from ppl_models.data.adapt import adapt
 from ppl_models.data.containers import axis_labels
 
-#: Draws of latents that are averaged over where nothing better is at hand, at most and at least; and of the globals.
-_DRAWS, _FEWEST, _GLOBALS = 2000, 100, 20
+#: Draws of latents that are averaged over where nothing better is at hand, at most and at least.
+_DRAWS, _FEWEST = 2000, 100
+#: Draws of the globals that are averaged over, at most: where the latents given each are exact, and elsewhere.
+_GLOBALS, _SLOW = 400, 20
 #: So many numbers of x, and of latents, are held at once; and computed for a mean over draws.
 _NUMBERS, _PRODUCTS = 2**22, 2**28
 #: How far apart values are that rounding alone sets apart, in units of the last place.
@@ -58,17 +60,20 @@ class Expectation(NamedTuple):
     standard_error: Tensor
 
 
-def expect_entries(fit: Result, data: Data, read: Callable[[Any], Tensor] | None = None) -> Expectation:
+def expect_entries(
+    fit: Result, data: Data, read: Callable[[Any], Tensor] | None = None, bound: str | None = None
+) -> Expectation:
     """Return what a fit expects of the entries of rows that were read as its own.
 
-    read: what is expected, of the observed site's distribution; by default its mean.
+    read: what is expected, of the observed site's distribution; by default its mean. bound: the family of the latents'
+    posteriors, as for :meth:`custom_inference.Fit.local_posterior`.
     """
     if fit.model.is_graph and read is None:
         return _of_graph(fit)
     with torch.no_grad():
         found = [
             _expect(fit.model, partial(_read_site, fit.model, params, read), posterior, data, fit.seed)
-            for params, posterior in _posteriors(fit, data)
+            for params, posterior in _posteriors(fit, data, bound)
         ]
     if len(found) == 1:
         return found[0]
@@ -90,22 +95,23 @@ def _of_graph(fit: Result) -> Expectation:
     return Expectation(*(one if model.self_loops else one.fill_diagonal_(0.0) for one in found))
 
 
-def _posteriors(fit: Result, data: Data) -> Iterator[tuple[Params, LocalPosterior]]:
+def _posteriors(fit: Result, data: Data, bound: str | None) -> Iterator[tuple[Params, LocalPosterior]]:
     """Give globals, draws where the fit has them, and the posterior of the rows' latents at each."""
     if not has_draws(fit):
-        posterior = fit.posterior_of(data)
+        posterior = fit.posterior_of(data, bound=bound)
         predictive.require_copies(fit.model, fit.globals, posterior.mode, data)
         yield fit.globals, posterior
         return
-    number = min(_GLOBALS, int(np.prod(chains_and_draws(fit))))
+    exact = bound is None and is_feasible(fit.model, data)
+    number = min(_GLOBALS if exact else _SLOW, int(np.prod(chains_and_draws(fit))))
     values = [
         {site: value.to(data.x.device) for site, value in one.items()}
         for one in PosteriorDraws(fit, number, fit.seed).globals_alone()
     ]
-    if is_feasible(fit.model, data):
+    if exact:
         found: Any = posteriors_along(fit.model, values, data, seed=fit.seed)
     else:
-        settings: dict[str, Any] = {"fallback": fit.solver, "seed": fit.seed, "evidence": False}
+        settings: dict[str, Any] = {"bound": bound, "fallback": fit.solver, "seed": fit.seed, "evidence": False}
         found = (solve_local(fit.model, params, data, **settings).posterior for params in values)
     yield from zip(values, found, strict=True)
 

@@ -151,7 +151,14 @@ class Fit(Result):
         return make(self, users, n, exclude_seen=exclude_seen, **given)
 
     def reconstruct(
-        self, x: Any = None, *, mask: Any = None, how: str = "mode", standard_error: bool = False, **others: Any
+        self,
+        x: Any = None,
+        *,
+        mask: Any = None,
+        how: str = "mode",
+        bound: str | None = None,
+        standard_error: bool = False,
+        **others: Any,
     ) -> Any:
         """Return E[x_nj] at the most probable code of each row, (N, D), labelled as :meth:`transform` does, columns in
         the order of the fit; for 0/1 data P(x_nj = 1 | code).
@@ -159,15 +166,18 @@ class Fit(Result):
         how: "mode", or "mean" for E[x_nj | what is observed of row n]: the mean over the posterior of the latents, and
             over the draws of the globals where the fit has such, else at its globals. It is a sum where there is
             one, an integral (to about 1e-5), or else the mean over draws.
-        standard_error: return, beside the means, their standard errors as estimates: 0 where they are none.
+        bound: the family of the posterior of the latents, as for :meth:`local_posterior`: by default the exact one
+            where that is feasible for rows of any length, else the fit's own, of which these are the means (of fits
+            that estimate the latents as points, at the points); ``"exact"`` asks for the exact one of short rows.
+        standard_error: return, beside the means, their standard errors as estimates of these, 0 where they are sums.
         """
         if how not in ("mode", "mean"):
             raise MethodError(unknown_name("kind of reconstruction", how, ("mode", "mean")))
         data = self.read(x, mask, **others)
         if how == "mean":
-            found = expect_entries(self, data)
+            found = expect_entries(self, data, bound=bound)
         else:
-            local = self.posterior_of(data).mode
+            local = self.posterior_of(data, bound=bound).mode
             predictive.require_copies(self.model, self.globals, local, data)
             at_mode = predictive.feature_mean(self.model, self.globals, local, like=data)
             found = Expectation(at_mode, torch.zeros_like(at_mode))

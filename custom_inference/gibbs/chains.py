@@ -113,7 +113,7 @@ class Record:
             self._begin(profile)
         alignment = Alignment(list(range(len(profile))), torch.ones(len(profile)))
         if self.sets and self.count:
-            alignment = match_components(self.profile, profile, within=self.sets)
+            alignment = match_components(self.profile, profile, within=self.sets, by_distance=True)
         order = torch.tensor(alignment.order)
         self.lp.append(chain.log_joint())
         self.watched.append(chain.watch())

@@ -140,7 +140,7 @@ class CollapsedGibbs(Settings, Method):
         if self.align and sampler.matched:  # otherwise nothing is matched: all chains are draws from one posterior
             sets = sampler.exchangeable(model)
             for record in usable[1:] if sets else ():
-                record.relabel(match_components(best.profile, record.profile, within=sets))
+                record.relabel(match_components(best.profile, record.profile, within=sets, by_distance=True))
             agreeing = [best, *(one for one in usable[1:] if one.agrees(best, sets))]
         total, zero = sum(one.count for one in agreeing), torch.zeros(())
         params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}

@@ -28,6 +28,8 @@ Nodes = ArrayLike | Tensor
 _BLOCK = 100_000
 #: Labelings that are averaged over as they are; of more, the nodes are taken to be independent.
 _LABELINGS = 20_000
+#: Draws of the globals that blocks are drawn given, where a fit has not drawn them.
+_INFERRED = 400
 #: Draws that intervals are made of, and numbers that these may be in all.
 _DRAWS, _MOST = 1000, 2**26
 
@@ -201,6 +203,8 @@ def _states(fit: Result) -> list[tuple[float, dict[str, Tensor], Tensor]]:
     if concentration is not None and concentration.ndim == 3 and len(concentration) == count:
         mean = concentration / concentration.sum(-1, keepdim=True)
         return [(1 / count, {s: v[d] for s, v in draws.items()}, mean[d]) for d in range(count)]
+    if has_draws(fit):  # of the globals alone: the blocks given each
+        return [(1 / _INFERRED, site, local) for site, local in PosteriorDraws(fit, _INFERRED, fit.seed)]
     return [(1.0, globals_, posterior.mean)]
 
 
