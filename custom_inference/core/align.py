@@ -64,9 +64,7 @@ def rename_components(
     return Alignment(order=list(order), similarity=torch.ones(len(order))).apply(values, dims)
 
 
-def match_components(
-    reference: Any, found: Any, *, within: Sets | None = None, by_distance: bool = False
-) -> Alignment:
+def match_components(reference: Any, found: Any, *, within: Sets | None = None, by_distance: bool = False) -> Alignment:
     """Hungarian matching of rows by cosine similarity: the maximum-weight one-to-one matching (Singliar & Hauskrecht
     2006, 5.4.2).
 

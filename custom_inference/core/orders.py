@@ -10,7 +10,8 @@ the better of both is kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -43,6 +44,9 @@ _GAIN = 1e-3
 _ENTANGLED = 40
 #: Stands for infinity in assignments.
 _NEVER = 1e12
+#: Places of which all exchanges are tried where the priors of their shares tell them apart, at most.
+_SHARED = 4
+_WITH_MEANS = ("Beta", "Dirichlet", "Gamma", "Normal", "LogNormal", "Exponential")
 #: Objectives at the end of a fit that rise throughout where they are no draws, nor estimated by some.
 _NOISY = 10
 
@@ -68,19 +72,46 @@ def settle_order(model: Model, fit: Fit, go_on: Callable[[Values], Fit]) -> Fit:
     go_on: fits from given values of the globals. Another order counts where its fit ends at a higher objective. Ctrl-C
     leaves the fit that there is.
     """
-    method = fit.method
     try:
         for _ in range(_TURNS if not fit.interrupted else 0):
             values = _reorder(model, fit)
             again = None if values is None else go_on(values)
             if again is None or not _is_better(model, again, fit):
                 break
-            again.status = f"{fit.status}; then in the order that priors or known values have: {again.status}"
-            again.details, again.stages = {**fit.details, **again.details}, Stages((*fit.stages, *again.stages))
-            again.method, fit = method, again
+            fit = _continue(fit, again)
+        for values in _exchange_shares(model, fit) if not fit.interrupted else ():
+            again = go_on(values)
+            fit = _continue(fit, again) if _is_better(model, again, fit) else fit
     except KeyboardInterrupt:
         fit.ended, fit.status = Ended.INTERRUPTED, f"{fit.status}; interrupted in the search for the components' order"
     return fit
+
+
+def _continue(fit: Fit, again: Fit) -> Fit:
+    """Return the fit that went on from another order, with what was said of the one before it."""
+    again.status = f"{fit.status}; then in the order that priors or known values have: {again.status}"
+    again.details, again.stages = {**fit.details, **again.details}, Stages((*fit.stages, *again.stages))
+    again.method = fit.method
+    return again
+
+
+def _exchange_shares(model: Model, fit: Fit) -> Iterator[Values]:
+    """Give the globals with two places exchanged and their shares as the priors have them, where few places are told
+    apart by priors of their shares: these have come to fit what stands there, so that they do not tell any more."""
+    values = {site: fit.params[site] for site in model.global_sites if site in fit.params}
+    if is_own_of_rows(model) or len(values) < len(model.global_sites):
+        return
+    for places in places_of(model):
+        told = [site for site in places.sites if model.dims[site] == ("component",)]
+        shares = [site for site in told if type(model.priors[site]).__name__ in _WITH_MEANS]
+        if places.size > _SHARED or not shares:
+            continue
+        means = {site: model.prior(site, like=values[site]).mean.expand_as(values[site]) for site in shares}
+        for one, other in itertools.combinations(range(places.size), 2):
+            order = list(range(places.size))
+            order[one], order[other] = other, one
+            if any(bool(mean[one] != mean[other]) for mean in means.values()):
+                yield {**places.permute(values, torch.tensor(order)), **means}
 
 
 def _reorder(model: Model, fit: Fit) -> Values | None:

@@ -178,3 +178,16 @@ def test_the_order_is_sought_of_blocks_of_a_file_and_beside_checkpoints(tmp_path
             assert torch.equal(found.params["topic"].argmax(1) // 4, TRUTH)
             assert found.method == method and "in the order that priors or known values have" in found.status
         (tmp_path / "state").unlink()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sources_end_where_the_priors_of_their_frequencies_have_them(seed):
+    """Frequencies adapt to what stands in their place, and then tell nothing of where it should stand."""
+    prior = dist.Beta(torch.tensor([20.0, 70.0]), torch.tensor([80.0, 30.0]))
+    model, rng = NOCA(num_components=2, num_features=6).with_priors(source_prior=prior), np.random.default_rng(seed)
+    link = np.array([[0.9] * 3 + [0.0] * 3, [0.0] * 3 + [0.9] * 3])
+    source = rng.random((120, 2)) < [0.7, 0.2]  # the frequent one has the first three columns
+    x = rng.random((120, 6)) < 1 - 0.97 * np.prod(1 - source[:, :, None] * link, 1)
+    for number in range(3):
+        loading = fit(model, x.astype(float), seed=number, **QUIET).params["loading"]
+        assert float(loading[0, 3:].mean()) > 0.5 > float(loading[0, :3].mean())

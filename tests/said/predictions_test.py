@@ -85,6 +85,23 @@ def test_edges_of_block_models_have_the_posterior_of_their_probability():
 
 
 @pytest.mark.filterwarnings("ignore:.*have no edge")
+def test_blocks_are_drawn_given_draws_of_the_globals_alone():
+    """The two ends of an edge depend on each other, also after NUTS, which sums blocks out."""
+    x, seen, *_ = toy(5)
+    method = ci.NUTS(chains=1, num_samples=60, warmup=40, max_tree_depth=4)
+    fit: Any = method.fit(block_model(5), as_graph(x, seen), **QUIET)
+    draws = {site: value.flatten(0, 1).numpy() for site, value in fit.draws.items()}
+    labels, want = np.array(list(itertools.product(range(2), repeat=5))), []
+    for eta, share in zip(draws["edge_probability"], draws["block_proportion"], strict=True):
+        at = eta[labels[:, :, None], labels[:, None]]
+        log = (np.where(x > 0, np.log(at), np.log1p(-at)) * seen).sum((1, 2)) + np.log(share)[labels].sum(1)
+        weight = np.exp(log - log.max()) / np.exp(log - log.max()).sum()
+        want.append(weight @ at[:, [0, 1], [3, 2]])
+    found = link_probability(fit, positions=([0, 1], [3, 2]))
+    np.testing.assert_allclose(found.numpy(), np.mean(want, 0), atol=0.06)
+
+
+@pytest.mark.filterwarnings("ignore:.*have no edge")
 def test_intervals_cover_what_graphs_were_drawn_with():
     inside = []
     for seed in range(30):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 
+from custom_inference import fit
 from custom_inference.compiled.labels import find_places, settle_labels
+from ppl_models import MixtureOfBernoullis
 from tests.programs.chains import ClassesOfChains
 from tests.programs.classes import MixtureOfMixtures
 from tests.programs.mixtures import ZeroInflated
@@ -40,3 +44,13 @@ def _distance(found, truth, places, orders) -> float:
     for one, order in zip(places, orders, strict=True):
         truth = one.permute(truth, torch.tensor(order))
     return max(float(((found[site] - truth[site]) / (truth[site].abs() + 0.05)).abs().max()) for site in truth)
+
+
+@pytest.mark.parametrize("method", ["gibbs", "nuts"])
+def test_classes_that_differ_in_level_alone_are_told_apart_in_draws(method):
+    """Angles between 000 and 111 show nothing."""
+    x = np.repeat([[0.0] * 3, [1.0] * 3], 20, 0)
+    model = MixtureOfBernoullis(num_components=2, num_features=3).with_priors(probability=dist.Beta(2.0, 6.0))
+    settings = {"num_samples": 60, "warmup": 40, "chains": 2} if method == "nuts" else {}
+    found = fit(model, x, method=method, progress=False, **settings)
+    assert np.allclose(np.sort(found.params["probability"].numpy().mean(1)), [0.074, 0.777], atol=0.04)
