@@ -55,7 +55,7 @@ def test_topics_without_tokens_add_nothing_to_the_bound(more):
     c, one = old.stick_concentration[0] / old.stick_concentration[1], old.own.new_ones(more)
     empty = torch.full((more, 40), 0.05, dtype=torch.float64)
     own, rest = torch.cat([old.own, one]), torch.cat([old.rest, c * one])
-    place = torch.cat([old.place, torch.arange(10, 10 + more)])
+    place = torch.arange(10.0 + more)
     new = HdpPosteriors(torch.cat([old.topic, empty]), own, rest, place, old.concentration, old.stick_concentration)
     order = torch.randperm(10 + more, generator=torch.Generator().manual_seed(0))
     mixed = HdpPosteriors(new.topic[order], own, rest, place[order], old.concentration, old.stick_concentration)

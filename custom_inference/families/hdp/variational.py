@@ -16,7 +16,9 @@ their values at A, at alpha and at the mean of n. With m_k and t the slopes of F
     c ~ Gamma(s_c + U, r_c - E[log(1 - v_1)] - .. - E[log(1 - v_U)]).
 
 The sticks are those of the topics by falling m, unless the topics' priors tell them apart, or the order before is
-better (the last of K takes what is left, which is much where c is large and K small). U is how many of them there are
+better (the last of K takes what is left, which is much where c is large and K small). A state says which stick each
+topic has, so that topics keep their numbers between E steps; what it stands for, and a fit, has the topics in the order
+of their sticks, as the program has them. U is how many of them there are
 up to the last with any m. Topics and sticks after it have their priors, given c, no document has tokens of them, and
 they add nothing to F: a fit is the same however many there are. Documents are inferred without them: e^psi(alpha_k) of
 a topic far down the sticks is too small for a number.
@@ -57,7 +59,9 @@ _SITES = ("concentration", "stick_concentration")
 @dataclass(frozen=True)
 class HdpPosteriors(State):
     """topic: concentrations (K, V). own, rest (K - 1,): Betas of the sticks. place (K,): the stick of each topic.
-    concentration, stick_concentration: (2,), shape and rate."""
+    concentration, stick_concentration: (2,), shape and rate.
+
+    The posteriors, and so the values, are those of the topics in the order of their sticks."""
 
     topic: Tensor
     own: Tensor
@@ -67,15 +71,16 @@ class HdpPosteriors(State):
     stick_concentration: Tensor
 
     def posteriors(self, model: Model) -> Mapping[str, ContinuousPosterior]:
-        sticks = SticksPosterior(self.own, self.rest, self.place.long())
         of_numbers = {site: GammaPosterior(*getattr(self, site)) for site in _SITES}
-        return {"topic": DirichletPosterior(self.topic), "topic_weight": sticks, **of_numbers}
+        topic = DirichletPosterior(self.topic[torch.argsort(self.place)])
+        return {"topic": topic, "topic_weight": SticksPosterior(self.own, self.rest), **of_numbers}
 
     @classmethod
     def of_posteriors(cls, posteriors: Mapping[str, Any]) -> Self:
-        sticks, numbers = posteriors["topic_weight"], [posteriors[site] for site in _SITES]
+        topic, sticks, *numbers = (posteriors[site] for site in ("topic", "topic_weight", *_SITES))
         pairs = [torch.stack([each.shape, each.rate]) for each in numbers]
-        return cls(posteriors["topic"].concentration, sticks.own, sticks.rest, sticks.place, *pairs)
+        place = torch.arange(len(topic.concentration)).to(topic.concentration)
+        return cls(topic.concentration, sticks.own, sticks.rest, place, *pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +112,7 @@ class HdpVB(HdpDirichlet):
                 Gamma.of(model, site, rows.like.values())
 
     def document_alpha(self, model: HDP, state: HdpPosteriors, rows: DocumentRows) -> Tensor:
-        weight = SticksPosterior(state.own, state.rest, state.place.long()).mean_log()
+        weight = SticksPosterior(state.own, state.rest).mean_log()[state.place.long()]
         return (Gamma(*state.concentration).expected()[0] + weight).exp()
 
     def scores(self, model: Model, state: HdpPosteriors, temperature: float = 1.0) -> TopicScores:
@@ -137,12 +142,11 @@ class HdpVB(HdpDirichlet):
         self, model: HDP, counts: Tensor, tables: Tensor, rate: Tensor, place: Tensor | None = None
     ) -> HdpPosteriors:
         """Return the posteriors that are best at the topics' expected tokens (K, V) and tables (K,). place: the sticks
-        of the topics before."""
+        of the topics before, by default in the topics' own order."""
         gamma = self.words_prior(model, counts)
-        alike = gamma.ndim == 1 or bool((gamma == gamma[0]).all())
-        orders = [torch.argsort(tables if alike else torch.zeros_like(tables), descending=True, stable=True)]
-        if place is not None:
-            orders.append(torch.argsort(place))
+        orders = [torch.arange(len(tables)) if place is None else torch.argsort(place)]
+        if gamma.ndim == 1 or bool((gamma == gamma[0]).all()):
+            orders.append(torch.argsort(tables, descending=True, stable=True))
         each = [_break(model, tables[order]) for order in orders]
         best = max(range(len(each)), key=lambda i: float(each[i].gain))
         broken, place = each[best], torch.argsort(orders[best]).to(counts)
@@ -164,6 +168,11 @@ class HdpVB(HdpDirichlet):
         density = (own - 1) * (on - both) + (rest - c) * (off - both) - log_c
         normaliser = torch.lgamma(own + rest) - torch.lgamma(own) - torch.lgamma(rest)
         return -apart - (density + normaliser).sum()
+
+    def canonical(self, model: HDP, params: HdpPosteriors, locals_: Params) -> tuple[HdpPosteriors, Params]:
+        """Return the topics in the order of their sticks."""
+        counts = locals_["counts"][:, torch.argsort(params.place)]
+        return HdpPosteriors.of_posteriors(params.posteriors(model)), {"counts": counts}
 
     def from_counts(self, model: HDP, counts: Tensor) -> HdpPosteriors:
         sizes = counts.sum(-1)
