@@ -15,8 +15,8 @@ their values at A, at alpha and at the mean of n. With m_k and t the slopes of F
     a ~ Gamma(s_a + m_1 + .. + m_K, r_a + t),        v_k ~ Beta(1 + m_k, E[c] + m_(k+1) + .. + m_K),
     c ~ Gamma(s_c + U, r_c - E[log(1 - v_1)] - .. - E[log(1 - v_U)]).
 
-The sticks are those of the topics by falling m, unless the topics' priors tell them apart, or the order before is
-better (the last of K takes what is left, which is much where c is large and K small). A state says which stick each
+The sticks are those of the topics by falling m, unless the topics' priors tell them apart; but the last of K takes what
+is left, which is much where c is large and K small: another topic may stand there. A state says which stick each
 topic has, so that topics keep their numbers between E steps; what it stands for, and a fit, has the topics in the order
 of their sticks, as the program has them. U is how many of them there are
 up to the last with any m. Topics and sticks after it have their priors, given c, no document has tokens of them, and
@@ -104,6 +104,11 @@ class HdpVB(HdpDirichlet):
         """Tell whether the priors of the concentrations have closed-form steps: Gamma, or known."""
         return all(isinstance(model.priors[site], torch.distributions.Gamma) or site in model.known for site in _SITES)
 
+    def settles_order(self, model: HDP) -> bool:
+        """Say whether the topics' priors are alike: then M steps find the best order of the sticks."""
+        gamma = self.words_prior(model, torch.zeros(()))
+        return gamma.ndim == 1 or bool((gamma == gamma[0]).all())
+
     def check(self, model: HDP, rows: DocumentRows) -> None:
         """Raises PriorError for priors of the concentrations that are neither Gamma nor known."""
         super().check(model, rows)
@@ -145,8 +150,9 @@ class HdpVB(HdpDirichlet):
         of the topics before, by default in the topics' own order."""
         gamma = self.words_prior(model, counts)
         orders = [torch.arange(len(tables)) if place is None else torch.argsort(place)]
-        if gamma.ndim == 1 or bool((gamma == gamma[0]).all()):
-            orders.append(torch.argsort(tables, descending=True, stable=True))
+        if self.settles_order(model):
+            falling = torch.argsort(tables, descending=True, stable=True)
+            orders += [falling, falling[_best_last(tables[falling], _break(model, tables[falling]).c)]]
         each = [_break(model, tables[order]) for order in orders]
         best = max(range(len(each)), key=lambda i: float(each[i].gain))
         broken, place = each[best], torch.argsort(orders[best]).to(counts)
@@ -208,6 +214,19 @@ def _break(model: HDP, tables: Tensor) -> _Broken:
     if "stick_concentration" not in model.known:
         gain = gain - Gamma(*c.double()).kl(Gamma.of(model, "stick_concentration", on))
     return _Broken(own, rest, c, gain)
+
+
+def _best_last(tables: Tensor, c: Tensor) -> Tensor:
+    """Return the best order of topics of falling tables (K,) in which one is moved to the end, at a posterior of c.
+
+    Of two topics on sticks one after the other, none of them the last, that of more tables had better come first.
+    """
+    size = len(tables)
+    first, moved = torch.arange(size - 1), torch.arange(size).unsqueeze(1)
+    orders = torch.cat([first + (first >= moved), moved], 1)
+    at = tables[orders].double()
+    own, rest = 1 + at[:, :-1], (c[0] / c[1]).double() + at.flip(1).cumsum(1).flip(1)[:, 1:]
+    return orders[(torch.lgamma(own) + torch.lgamma(rest) - torch.lgamma(own + rest)).sum(1).argmax()]
 
 
 def _in_use(state: HdpPosteriors) -> Tensor:
