@@ -68,7 +68,7 @@ def _merge(model: HDP, rows: DocumentRows, words: Tensor, generator: torch.Gener
     """Return the tokens of the words in the topics (K', V) that variational Bayes makes of sampled ones (K, V), merged
     while its bound gains."""
     engine = HdpVB()
-    state = engine.from_counts(model, words)
+    state: Any = engine.from_counts(model, words)
     step = engine.e_step(model, state, rows)
     for _ in range(_PASSES):
         state = engine.m_step(model, state, step, rows)

@@ -149,7 +149,7 @@ class HdpVB(HdpDirichlet):
         """Return the posteriors that are best at the topics' expected tokens (K, V) and tables (K,). place: the sticks
         of the topics before, by default in the topics' own order."""
         gamma = self.words_prior(model, counts)
-        orders = [torch.arange(len(tables)) if place is None else torch.argsort(place)]
+        orders = [torch.arange(len(tables), device=tables.device) if place is None else torch.argsort(place)]
         if self.settles_order(model):
             falling = torch.argsort(tables, descending=True, stable=True)
             orders += [falling, falling[_best_last(tables[falling], _break(model, tables[falling]).c)]]
@@ -221,8 +221,8 @@ def _best_last(tables: Tensor, c: Tensor) -> Tensor:
 
     Of two topics on sticks one after the other, none of them the last, that of more tables had better come first.
     """
-    size = len(tables)
-    first, moved = torch.arange(size - 1), torch.arange(size).unsqueeze(1)
+    every = torch.arange(len(tables), device=tables.device)
+    first, moved = every[:-1], every.unsqueeze(1)
     orders = torch.cat([first + (first >= moved), moved], 1)
     at = tables[orders].double()
     own, rest = 1 + at[:, :-1], (c[0] / c[1]).double() + at.flip(1).cumsum(1).flip(1)[:, 1:]
