@@ -104,7 +104,7 @@ class HdpVB(HdpDirichlet):
         """Tell whether the priors of the concentrations have closed-form steps: Gamma, or known."""
         return all(isinstance(model.priors[site], torch.distributions.Gamma) or site in model.known for site in _SITES)
 
-    def settles_order(self, model: HDP) -> bool:
+    def settles_order(self, model: Model) -> bool:
         """Say whether the topics' priors are alike: then M steps find the best order of the sticks."""
         gamma = self.words_prior(model, torch.zeros(()))
         return gamma.ndim == 1 or bool((gamma == gamma[0]).all())

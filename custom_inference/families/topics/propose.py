@@ -271,8 +271,8 @@ def _candidates(words: Tensor, documents: Tensor) -> Tensor:
 
 
 class _Parts(NamedTuple):
-    """Of every topic its tokens of the words (K', V) and of the documents (K', N), its concentration (K',) and its
-    shares of the cells (K', E)."""
+    """Every topic's tokens of the words (K', V) and of the documents (K', N), its concentration (K',) and its shares of
+    the cells (K', E)."""
 
     words: Tensor
     documents: Tensor
