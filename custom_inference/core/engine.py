@@ -152,6 +152,11 @@ class Engine(abc.ABC, Generic[_Rows, _Iterated]):
         """Refuse at once what cannot be run: too many codes, priors without closed-form updates."""
         del model, rows
 
+    def settles_order(self, model: Model) -> bool:
+        """Say whether its steps find the best order of components themselves, where one is better than another."""
+        del model
+        return False
+
     def feasible(self, model: Any) -> bool:
         """Say whether it is cheap enough to be a default at this size."""
         del model

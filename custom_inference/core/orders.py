@@ -72,6 +72,8 @@ def settle_order(model: Model, fit: Fit, go_on: Callable[[Values], Fit]) -> Fit:
     go_on: fits from given values of the globals. Another order counts where its fit ends at a higher objective. Ctrl-C
     leaves the fit that there is.
     """
+    if fit.solver is not None and fit.solver.engine.settles_order(model):
+        return fit
     try:
         for _ in range(_TURNS if not fit.interrupted else 0):
             values = _reorder(model, fit)

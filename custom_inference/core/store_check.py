@@ -293,7 +293,7 @@ def _posterior(kind: str, parts: dict[str, Tensor], shape: tuple[int, ...]) -> A
 def _within(value: Tensor, domain: str) -> bool:
     """Whether all of it is finite and in the domain; logarithms of weights may be infinite. Of places the fourth power
     is finite too, as densities there are; precisions of components that are shut off are larger."""
-    whole = domain.endswith(("integer", "permutation"))
+    whole = domain.endswith("integer")
     if domain != "boolean" and (value.is_floating_point() == whole or value.dtype == torch.bool):
         return False
     if domain not in ("boolean", "log_weights"):

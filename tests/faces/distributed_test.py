@@ -71,7 +71,7 @@ def test_every_family_that_shares_is_among_the_cases():
         f"{name} {bound}"
         for name, kind in MODELS.items()
         for bound, engine in engines_of(kind.example().model).items()
-        if not (engine().one_process or engine().sequential)
+        if worker.is_shared(kind.example().model, bound, engine)
     }
     assert shared <= set(CASES)
     for model in ("noca", "cvq", "aspect_bernoulli", "lda", "mmsb", "logistic_pca", "mixture_of_bernoullis"):

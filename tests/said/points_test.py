@@ -90,7 +90,7 @@ def test_entries_without_mass_are_sure():
 WEIGHT = torch.tensor([[0.2, 0.8], [0.6, 0.4]], dtype=torch.float64).log()
 EACH = torch.stack([A, B])  # (2, 2, 3)
 MIXED: dict[str, ContinuousPosterior] = {
-    "sticks": SticksPosterior(A[0], B[0], torch.tensor([2, 0, 3, 1])),
+    "sticks": SticksPosterior(A[0], B[0]),
     "dirichlet mixture": DirichletMixture(WEIGHT, A),
     "dirichlet draws": DirichletDraws(EACH),
     "joint dirichlets": JointDirichletMixture(WEIGHT[0], EACH),

@@ -12,7 +12,7 @@ import torch
 from scipy import integrate, stats
 from scipy.special import digamma, gammaln
 
-from custom_inference import Fit, fit, perplexity
+from custom_inference import Fit, Search, VariationalEM, fit, perplexity
 from custom_inference.core.registry import engine_for
 from custom_inference.families.hdp.variational import HdpPosteriors
 from ppl_models import HDP
@@ -20,6 +20,8 @@ from tests.references import hdp as reference
 
 pytestmark = pytest.mark.filterwarnings("ignore::ppl_models.DataWarning")
 QUIET: Any = {"progress": False}
+#: Enough where a bound is asked for, not the best one.
+ONE_START = VariationalEM(guide="vb", search=Search(restarts=1, random=0))
 
 
 def documents(seed: int, number: int = 80) -> tuple[np.ndarray, np.ndarray]:
@@ -55,7 +57,7 @@ def test_topics_without_tokens_add_nothing_to_the_bound(more):
     c, one = old.stick_concentration[0] / old.stick_concentration[1], old.own.new_ones(more)
     empty = torch.full((more, 40), 0.05, dtype=torch.float64)
     own, rest = torch.cat([old.own, one]), torch.cat([old.rest, c * one])
-    place = torch.cat([old.place, torch.arange(10, 10 + more)])
+    place = torch.arange(10.0 + more)
     new = HdpPosteriors(torch.cat([old.topic, empty]), own, rest, place, old.concentration, old.stick_concentration)
     order = torch.randperm(10 + more, generator=torch.Generator().manual_seed(0))
     mixed = HdpPosteriors(new.topic[order], own, rest, place[order], old.concentration, old.stick_concentration)
@@ -66,15 +68,15 @@ def test_topics_without_tokens_add_nothing_to_the_bound(more):
 
 
 def test_fits_are_the_same_however_many_topics_there_are():
-    """Of 20 and of 60 at most: the four that there are, and the same predictions."""
+    """Of 10 and of 60 at most: the four that there are, and the same predictions."""
     fresh, scores = documents(0)[1], []
-    for most in (10, 20, 60):
+    for most in (10, 60):
         found = fitted(most)
         tokens = found.transform().sum(0)
         assert int((tokens > 0.01 * tokens.sum()).sum()) == 4
         scores.append(perplexity(found, fresh))
     assert max(scores) < 1.05 * min(scores)
-    bounds = [float(fitted(most).elbo[-1]) for most in (10, 20, 60)]
+    bounds = [float(fitted(most).elbo[-1]) for most in (10, 60)]
     assert max(bounds) - min(bounds) < 1e-3 * abs(bounds[0])
 
 
@@ -127,7 +129,7 @@ def test_the_bound_is_below_the_evidence_where_a_and_c_are_known(x, most):
     for a, c in ((1.3, 0.9), (0.2, 3.0), (5.0, 0.3)):
         priors: Any = {"topic": dist.Dirichlet(torch.full((3,), 0.6)), "concentration": a, "stick_concentration": c}
         model = HDP(max_topics=most, vocabulary_size=3).with_priors(**priors)
-        found = fit(model, counts.astype(float), method="vb", seed=0, **QUIET)
+        found = fit(model, counts.astype(float), method=ONE_START, seed=0, **QUIET)
         used = int((found.transform().sum(0) > 1e-6).sum())
         if used < most:  # the bound is then one of every limit above it
             assert float(found.elbo[-1]) < evidence(counts, a, c)
@@ -137,7 +139,7 @@ def test_the_bound_is_below_the_evidence_where_a_and_c_are_not_known():
     """By quadrature over both, Gamma(1, 1) each: at the middles of cells of equal mass, whose mean is exact to 1e-2."""
     counts = np.array([[2, 0, 0], [0, 1, 1]])
     model = HDP(max_topics=8, vocabulary_size=3).with_priors(topic=dist.Dirichlet(torch.full((3,), 0.6)))
-    found = fit(model, counts.astype(float), method="vb", seed=0, **QUIET)
+    found = fit(model, counts.astype(float), method=ONE_START, seed=0, **QUIET)
     values = [-np.log(1 - (i + 0.5) / 12) for i in range(12)]
     every = [evidence(counts, a, c) for a in values for c in values]
     assert float(found.elbo[-1]) < float(np.logaddexp.reduce(every)) - np.log(len(every)) - 0.01

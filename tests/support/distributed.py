@@ -80,6 +80,11 @@ def cases() -> dict[str, Case]:
         torch.set_default_dtype(before)
 
 
+def is_shared(model: Model, bound: str, engine: Any) -> bool:
+    """Whether several processes may fit a model by an engine."""
+    return not (engine().one_process or engine().sequential or refusal(short(bound), model))
+
+
 def _families() -> dict[str, Case]:
     found = {}
     for name, kind in MODELS.items():
@@ -88,7 +93,7 @@ def _families() -> dict[str, Case]:
         if not model.is_graph:
             data = data.rows(slice(0, min(len(data) - 1, ROWS)))
         for bound, engine in engines_of(model).items():
-            if not (engine().one_process or engine().sequential or refusal(short(bound), model)):
+            if is_shared(model, bound, engine):
                 found[f"{name} {bound}"] = Case(model, data, short(bound))
                 if name in ("noca", "cvq", "aspect_bernoulli", "logistic_pca", "mixture_of_bernoullis"):
                     found[f"{name} {bound}, holes"] = Case(model, with_holes(data), short(bound))

@@ -103,18 +103,18 @@ class DirichletMixture(ContinuousPosterior):
 class SticksPosterior(ContinuousPosterior):
     """q of weights (K,) that are broken off a stick: v_j ~ Beta(own_j, rest_j), j < K - 1, of what those before left.
 
-    own, rest (K - 1,). place (K,): the stick, from 0, of each weight; that of the last takes what is left.
+    own, rest (K - 1,). The last weight is what is left.
     """
 
     own: Annotated[Tensor, "j", "positive"]
     rest: Annotated[Tensor, "j", "positive"]
-    place: Annotated[Tensor, "k", "permutation"]
 
-    def _lay_out(self, log_share: Tensor, log_left: Tensor) -> Tensor:
+    @staticmethod
+    def _lay_out(log_share: Tensor, log_left: Tensor) -> Tensor:
         """Add logarithms (..., K - 1) of shares, and of what they left, up to those of weights (..., K)."""
         none = log_share.new_zeros(*log_share.shape[:-1], 1)
         before = torch.cat([none, log_left.cumsum(-1)], -1)
-        return (torch.cat([log_share, none], -1) + before)[..., self.place]
+        return torch.cat([log_share, none], -1) + before
 
     def mean_log(self) -> Tensor:
         """Return E[log weight], (K,)."""
@@ -140,7 +140,7 @@ class SticksPosterior(ContinuousPosterior):
 
     def log_prob(self, local: Tensor) -> Tensor:
         """Compute log q of weights (..., K) as a density of all but the last: 1 / what was left is the volume."""
-        weight = inside(local)[..., torch.argsort(self.place)]
+        weight = inside(local)
         left = weight.flip(-1).cumsum(-1).flip(-1)
         share = torch.stack([weight[..., :-1] / left[..., :-1], left[..., 1:] / left[..., :-1]], -1)
         pair = DirichletPosterior(torch.stack([self.own, self.rest], -1))

@@ -45,21 +45,11 @@ class _Covariances(Constraint):
         return symmetric & (variance > 0).all(-1) & (torch.linalg.cholesky_ex(raised).info == 0)
 
 
-class _Permutations(Constraint):
-    """Every whole number from 0 on once along the last axis."""
-
-    event_dim = 1
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value.sort(-1).values == torch.arange(value.shape[-1], device=value.device)).all(-1)
-
-
 #: What an annotation may say of the values of a field.
 DOMAINS: dict[str, Constraint] = {
     "positive": constraints.positive, "nonnegative": constraints.nonnegative, "boolean": constraints.boolean,
     "unit_interval": constraints.unit_interval, "nonnegative_integer": constraints.nonnegative_integer,
     "positive_integer": constraints.positive_integer, "log_weights": _LogWeights(), "covariances": _Covariances(),
-    "permutation": _Permutations(),
     "real": constraints.real,
 }  # fmt: skip
 

@@ -15,8 +15,10 @@ their values at A, at alpha and at the mean of n. With m_k and t the slopes of F
     a ~ Gamma(s_a + m_1 + .. + m_K, r_a + t),        v_k ~ Beta(1 + m_k, E[c] + m_(k+1) + .. + m_K),
     c ~ Gamma(s_c + U, r_c - E[log(1 - v_1)] - .. - E[log(1 - v_U)]).
 
-The sticks are those of the topics by falling m, unless the topics' priors tell them apart, or the order before is
-better (the last of K takes what is left, which is much where c is large and K small). U is how many of them there are
+The sticks are those of the topics by falling m, unless the topics' priors tell them apart; but the last of K takes what
+is left, which is much where c is large and K small: another topic may stand there. A state says which stick each
+topic has, so that topics keep their numbers between E steps; what it stands for, and a fit, has the topics in the order
+of their sticks, as the program has them. U is how many of them there are
 up to the last with any m. Topics and sticks after it have their priors, given c, no document has tokens of them, and
 they add nothing to F: a fit is the same however many there are. Documents are inferred without them: e^psi(alpha_k) of
 a topic far down the sticks is too small for a number.
@@ -57,7 +59,9 @@ _SITES = ("concentration", "stick_concentration")
 @dataclass(frozen=True)
 class HdpPosteriors(State):
     """topic: concentrations (K, V). own, rest (K - 1,): Betas of the sticks. place (K,): the stick of each topic.
-    concentration, stick_concentration: (2,), shape and rate."""
+    concentration, stick_concentration: (2,), shape and rate.
+
+    The posteriors, and so the values, are those of the topics in the order of their sticks."""
 
     topic: Tensor
     own: Tensor
@@ -67,15 +71,16 @@ class HdpPosteriors(State):
     stick_concentration: Tensor
 
     def posteriors(self, model: Model) -> Mapping[str, ContinuousPosterior]:
-        sticks = SticksPosterior(self.own, self.rest, self.place.long())
         of_numbers = {site: GammaPosterior(*getattr(self, site)) for site in _SITES}
-        return {"topic": DirichletPosterior(self.topic), "topic_weight": sticks, **of_numbers}
+        topic = DirichletPosterior(self.topic[torch.argsort(self.place)])
+        return {"topic": topic, "topic_weight": SticksPosterior(self.own, self.rest), **of_numbers}
 
     @classmethod
     def of_posteriors(cls, posteriors: Mapping[str, Any]) -> Self:
-        sticks, numbers = posteriors["topic_weight"], [posteriors[site] for site in _SITES]
+        topic, sticks, *numbers = (posteriors[site] for site in ("topic", "topic_weight", *_SITES))
         pairs = [torch.stack([each.shape, each.rate]) for each in numbers]
-        return cls(posteriors["topic"].concentration, sticks.own, sticks.rest, sticks.place, *pairs)
+        place = torch.arange(len(topic.concentration)).to(topic.concentration)
+        return cls(topic.concentration, sticks.own, sticks.rest, place, *pairs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +104,11 @@ class HdpVB(HdpDirichlet):
         """Tell whether the priors of the concentrations have closed-form steps: Gamma, or known."""
         return all(isinstance(model.priors[site], torch.distributions.Gamma) or site in model.known for site in _SITES)
 
+    def settles_order(self, model: Model) -> bool:
+        """Say whether the topics' priors are alike: then M steps find the best order of the sticks."""
+        gamma = self.words_prior(model, torch.zeros(()))
+        return gamma.ndim == 1 or bool((gamma == gamma[0]).all())
+
     def check(self, model: HDP, rows: DocumentRows) -> None:
         """Raises PriorError for priors of the concentrations that are neither Gamma nor known."""
         super().check(model, rows)
@@ -107,7 +117,7 @@ class HdpVB(HdpDirichlet):
                 Gamma.of(model, site, rows.like.values())
 
     def document_alpha(self, model: HDP, state: HdpPosteriors, rows: DocumentRows) -> Tensor:
-        weight = SticksPosterior(state.own, state.rest, state.place.long()).mean_log()
+        weight = SticksPosterior(state.own, state.rest).mean_log()[state.place.long()]
         return (Gamma(*state.concentration).expected()[0] + weight).exp()
 
     def scores(self, model: Model, state: HdpPosteriors, temperature: float = 1.0) -> TopicScores:
@@ -137,12 +147,12 @@ class HdpVB(HdpDirichlet):
         self, model: HDP, counts: Tensor, tables: Tensor, rate: Tensor, place: Tensor | None = None
     ) -> HdpPosteriors:
         """Return the posteriors that are best at the topics' expected tokens (K, V) and tables (K,). place: the sticks
-        of the topics before."""
+        of the topics before, by default in the topics' own order."""
         gamma = self.words_prior(model, counts)
-        alike = gamma.ndim == 1 or bool((gamma == gamma[0]).all())
-        orders = [torch.argsort(tables if alike else torch.zeros_like(tables), descending=True, stable=True)]
-        if place is not None:
-            orders.append(torch.argsort(place))
+        orders = [torch.arange(len(tables), device=tables.device) if place is None else torch.argsort(place)]
+        if self.settles_order(model):
+            falling = torch.argsort(tables, descending=True, stable=True)
+            orders += [falling, falling[_best_last(tables[falling], _break(model, tables[falling]).c)]]
         each = [_break(model, tables[order]) for order in orders]
         best = max(range(len(each)), key=lambda i: float(each[i].gain))
         broken, place = each[best], torch.argsort(orders[best]).to(counts)
@@ -164,6 +174,11 @@ class HdpVB(HdpDirichlet):
         density = (own - 1) * (on - both) + (rest - c) * (off - both) - log_c
         normaliser = torch.lgamma(own + rest) - torch.lgamma(own) - torch.lgamma(rest)
         return -apart - (density + normaliser).sum()
+
+    def canonical(self, model: HDP, params: HdpPosteriors, locals_: Params) -> tuple[HdpPosteriors, Params]:
+        """Return the topics in the order of their sticks."""
+        counts = locals_["counts"][:, torch.argsort(params.place)]
+        return HdpPosteriors.of_posteriors(params.posteriors(model)), {"counts": counts}
 
     def from_counts(self, model: HDP, counts: Tensor) -> HdpPosteriors:
         sizes = counts.sum(-1)
@@ -199,6 +214,19 @@ def _break(model: HDP, tables: Tensor) -> _Broken:
     if "stick_concentration" not in model.known:
         gain = gain - Gamma(*c.double()).kl(Gamma.of(model, "stick_concentration", on))
     return _Broken(own, rest, c, gain)
+
+
+def _best_last(tables: Tensor, c: Tensor) -> Tensor:
+    """Return the best order of topics of falling tables (K,) in which one is moved to the end, at a posterior of c.
+
+    Of two topics on sticks one after the other, none of them the last, that of more tables had better come first.
+    """
+    every = torch.arange(len(tables), device=tables.device)
+    first, moved = every[:-1], every.unsqueeze(1)
+    orders = torch.cat([first + (first >= moved), moved], 1)
+    at = tables[orders].double()
+    own, rest = 1 + at[:, :-1], (c[0] / c[1]).double() + at.flip(1).cumsum(1).flip(1)[:, 1:]
+    return orders[(torch.lgamma(own) + torch.lgamma(rest) - torch.lgamma(own + rest)).sum(1).argmax()]
 
 
 def _in_use(state: HdpPosteriors) -> Tensor:

@@ -10,11 +10,20 @@ expected counts the least. With c_kv tokens of word v and n_ik of document i in 
     G(c, gamma) = sum_v g(c_v, gamma_v) - g(sum_v c_v, sum_v gamma_v),    g(n, a) = log [Gamma(a + n) / Gamma(a)]
 
 (the logarithm of p(w, q | alpha, gamma), Murphy 2012, eqs. 27.33 and 27.35, as far as it changes).
+
+How many topics there should be this does not tell: topics q that are merged are less uncertain, and log p(w, q) rises
+with that alone. The variational bound has their entropy beside it, of which merging loses
+
+    sum_iv n_iv (c_ivk + c_ivl) h(c_ivk / (c_ivk + c_ivl)),    h(p) = -p log p - (1 - p) log(1 - p),
+
+c_ivk the shares of the topics in cell (i, v). And where concentrations are a share of the whole (HDP, alpha_k = a
+beta_k), those of merged topics add up: ``Cells``.
 """
 
 from __future__ import annotations
 
 import contextlib
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -207,29 +216,45 @@ def average_counts(chain: LdaChain, sweeps: int) -> Tensor:
     return total / max(sweeps, 1)
 
 
-def merge_topics(
-    counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wanted: int, *, while_it_gains: bool = False
-) -> Tensor:
-    """Merge, one pair after the other, the topics whose merging gains the most, until ``wanted`` are left; or, earlier,
-    ``while_it_gains``.
+class Cells(NamedTuple):
+    """share (K', E): of the topics in cells of words in documents. tokens (E,): how many each cell has, or stands
+    for."""
 
-    counts (K', V), usage (N, K'): tokens of the words and of the documents in every topic. Returns (wanted, V).
+    share: Tensor
+    tokens: Tensor
+
+
+def merge_topics(
+    counts: Tensor, usage: Tensor, alpha: Tensor, gamma: Tensor, wanted: int, cells: Cells | None = None
+) -> Tensor:
+    """Merge, one pair after the other, the topics whose merging gains the most, until ``wanted`` are left.
+
+    counts (K', V), usage (N, K'): tokens of the words and of the documents in every topic. alpha: one number, which
+    merged topics have, too. cells: where they are given, gains are those of the variational bound, the concentrations
+    alpha (K',) of merged topics add up, and merging ends where it gains nothing. Returns (wanted, V), or more.
     """
     words, documents = counts.double(), usage.T.double().contiguous()
     gain = words.new_full((len(words), len(words)), torch.nan)
+    own = alpha.double().expand(len(words)).clone()
+    share, tokens = words.new_zeros(len(words), 0), words.new_zeros(0)
+    if cells is not None:
+        share, tokens = cells.share.double().clone(), cells.tokens.double()
     while len(words) > wanted:
         pair = _candidates(words, documents)
         unknown = pair[:, torch.isnan(gain[pair[0], pair[1]])]
-        gain[unknown[0], unknown[1]] = _gains(words, documents, unknown, alpha.double(), gamma.double())
+        parts = _Parts(words, documents, own, share)
+        gain[unknown[0], unknown[1]] = _gains(parts, unknown, gamma.double(), tokens, added=cells is not None)
         best = gain[pair[0], pair[1]].argmax()
         kept, gone = pair[:, best].tolist()
-        if while_it_gains and float(gain[kept, gone]) <= 0:
-            break
-        words[kept] += words[gone]
-        documents[kept] += documents[gone]
+        if cells is not None:
+            if float(gain[kept, gone]) <= 0:
+                break
+            own[kept] += own[gone]
+        for part in (words, documents, share):
+            part[kept] += part[gone]
         gain[kept], gain[:, kept] = torch.nan, torch.nan
         rest = torch.arange(len(words), device=words.device) != gone
-        words, documents, gain = words[rest], documents[rest], gain[rest][:, rest]
+        words, documents, own, share, gain = words[rest], documents[rest], own[rest], share[rest], gain[rest][:, rest]
     return words.to(counts)
 
 
@@ -245,12 +270,28 @@ def _candidates(words: Tensor, documents: Tensor) -> Tensor:
     return torch.stack([first[most], second[most]])
 
 
-def _gains(words: Tensor, documents: Tensor, pair: Tensor, alpha: Tensor, gamma: Tensor) -> Tensor:
-    """Compute what merging each pair (2, P) gains, (P,)."""
-    prior = gamma.expand(words.shape[1])
-    alone = Dirichlet(prior).log_marginal(words) + log_rising(documents, alpha)
-    found = []
-    for i, j in zip(*(part.split(max(1, _ENTRIES // sum(words.shape))) for part in pair), strict=True):
-        joint = Dirichlet(prior).log_marginal(words[i] + words[j]) + log_rising(documents[i] + documents[j], alpha)
-        found.append(joint - alone[i] - alone[j])
+class _Parts(NamedTuple):
+    """Every topic's tokens of the words (K', V) and of the documents (K', N), its concentration (K',) and its shares of
+    the cells (K', E)."""
+
+    words: Tensor
+    documents: Tensor
+    alpha: Tensor
+    share: Tensor
+
+    def value(self, prior: Dirichlet, tokens: Tensor) -> Tensor:
+        """Compute what each adds to the log joint and to the entropy, (K',)."""
+        joint = prior.log_marginal(self.words) + log_rising(self.documents, self.alpha.unsqueeze(-1))
+        return joint - torch.xlogy(self.share, self.share) @ tokens
+
+
+def _gains(parts: _Parts, pair: Tensor, gamma: Tensor, tokens: Tensor, *, added: bool) -> Tensor:
+    """Compute what merging each pair (2, P) gains, (P,). added: whether their concentrations add up."""
+    prior = Dirichlet(gamma.expand(parts.words.shape[1]))
+    alone, found = parts.value(prior, tokens), []
+    size = sum(part.shape[-1] for part in (parts.words, parts.documents, parts.share))
+    for i, j in zip(*(part.split(max(1, _ENTRIES // size)) for part in pair), strict=True):
+        joint = _Parts(*(part[i] + part[j] for part in parts))
+        joint = joint if added else joint._replace(alpha=parts.alpha[i])
+        found.append(joint.value(prior, tokens) - alone[i] - alone[j])
     return torch.cat(found) if found else alone[:0]
