@@ -80,7 +80,7 @@ class Labelled:
             index = x.index if own else data.coords.get("row", list(range(len(mean))))
             return pd.DataFrame(values, index=index, columns=names)
         if is_xarray(x, "DataArray"):
-            rows, axis = x.dims[0], axis or "component"
+            rows, axis = x.dims[0], (x.dims[1] if axis and x.ndim == 2 else axis or "component")
             label = {axis: names} | ({rows: x.coords[rows].values} if rows in x.coords else {})
             return xr.DataArray(values, dims=(rows, axis), coords=label)
         return mean
