@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from custom_inference.core.align import Alignment, match_components
 from custom_inference.core.diagnostics import effective_size
 from custom_inference.core.progress import Progress
 from custom_inference.core.threads import HeldLibraries, make_pool
-from custom_inference.gibbs.protocol import Chain, Params, Sampler
+from custom_inference.gibbs.protocol import Chain, Learn, Params, Sampler, may_learn
 from ppl_models import Model
 
 #: Seconds between looks at the chains' progress.
@@ -41,7 +42,7 @@ class Settings:
     warmup: int = 50
     thin: int = 2
     chains: int = 4
-    learn: bool = False
+    learn: Learn = False
     search: bool = True
     align: bool = True
     indicators: bool = False
@@ -61,6 +62,7 @@ class Record:
         concentrations that the chain has learned.
     keep: the sites whose draws are kept, of every ``draw_every``. local_every: of every how many draws the locals are.
     watched: what the chain watches, of every draw.
+    learned: whether the concentrations have taken a step.
     trace: log p(x, q) every ``thin`` sweeps of the warm-up, then of every draw: lp. count: draws so far.
     mean: the running mean of the conditional means. profile: that of what components are matched by; spread: the sum of
         the squares of its differences from that.
@@ -86,21 +88,31 @@ class Record:
     indicators: list[Tensor] = field(default_factory=list)
     watched: list[dict[str, float]] = field(default_factory=list)
     sets: list[list[int]] = field(default_factory=list)
+    learned: bool = False
 
     def run(self, stop: Callable[[], bool]) -> None:
         """Warm up, then collect draws, until all are there or ``stop`` says so."""
-        settings = self.settings
+        settings, model = self.settings, self.model
         while self.sweeps < settings.sweeps and not stop():
             self.chain.sweep()
             self.sweeps += 1
             drawing = self.sweeps > settings.warmup
             # Before the chain has found its topics, what its counts say of the concentrations is worth nothing.
             if settings.learn and settings.warmup // 4 < self.sweeps <= settings.warmup and self.sweeps % _LEARN == 0:
-                self.chain.learn()
+                both = (may_learn(settings.learn, model, site) for site in (model.local_site, model.component_site))
+                self.chain.learn(**dict(zip(("latents", "components"), both, strict=True)))
+                self.learned = True
             if drawing and (self.sweeps - settings.warmup) % settings.thin == 0:
                 self.collect()
             elif not drawing and self.sweeps % settings.thin == 0:
                 self.trace.append(self.chain.log_joint())
+
+    def list_learned(self) -> dict[str, Any]:
+        """The priors that the chain has learned, by site."""
+        before = self.model.chosen_priors
+        found = self.chain.with_fitted_priors(self.model).chosen_priors if self.learned else {}
+        own = [site for site, prior in found.items() if prior is not before.get(site)]
+        return {site: found[site] for site in own if may_learn(self.settings.learn, self.model, site)}
 
     def collect(self) -> None:
         """Add the chain's present state, in the labels of the mean so far."""
@@ -134,9 +146,7 @@ class Record:
     def _begin(self, profile: Tensor) -> None:
         settings = self.settings
         if settings.align:
-            self.sets = self.sampler.exchangeable(
-                self.chain.with_fitted_priors(self.model) if settings.learn else self.model
-            )
+            self.sets = self.sampler.exchangeable(self.model.with_priors(**self.list_learned()))
         self.profile, self.spread = (torch.zeros_like(profile) for _ in range(2))
 
     def _collect_as_they_are(self) -> None:

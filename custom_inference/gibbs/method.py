@@ -17,7 +17,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method, to_ask_with
 from custom_inference.core.settings import require_whole
 from custom_inference.gibbs.chains import Mode, Record, Settings, left_out, rank_modes, run_chains, say_lower
-from custom_inference.gibbs.protocol import Params, Sampler, sampler_of
+from custom_inference.gibbs.protocol import Params, Sampler, require_learn, sampler_of
 from ppl_models import Data, MethodError, Model
 
 #: Draws of a site are kept where all of them together have at most so many entries; likewise those of the locals.
@@ -36,8 +36,9 @@ class CollapsedGibbs(Settings, Method):
         evidence where it has one, otherwise by the mean log p(x, q), together with those that found the same
         components: different modes are never averaged. ``status`` says how many agreed, how far below the others are,
         and names modes without meaning.
-    learn: estimate the concentrations of the Dirichlet priors (Minka's fixed point) during the warm-up. They are held
-        fixed when draws are collected; ``Fit.model`` has those of the best chain.
+    learn: estimate the concentrations of the Dirichlet priors (Minka's fixed point) during the warm-up: True, of all;
+        "defaults", of those that the model has by default, while priors that were stated stay. They are held fixed
+        when draws are collected; ``Fit.model`` has those of the best chain, and ``status`` says which were learned.
     search: start every chain from values of its own near a good mode, where the model's sampler proposes some (LDA: a
         short run with more topics than asked for, merged down); otherwise, and with False, from the prior.
     align: reorder the components of each draw to match the mean of those before it, those that are exchangeable: which
@@ -64,6 +65,7 @@ class CollapsedGibbs(Settings, Method):
     def __post_init__(self) -> None:
         for name in ("num_samples", "warmup", "thin", "chains", *(["threads"] if self.threads is not None else [])):
             require_whole(name, getattr(self, name), 0 if name == "warmup" else 1)
+        require_learn(self.learn)
 
     def ask(self, model: Model) -> None:
         super().ask(model)
@@ -152,7 +154,7 @@ class CollapsedGibbs(Settings, Method):
         remarks += [f"predictions are the mean over all {len(usable)} chains"] * (len(usable) > 1 and bool(each))
         beside = ", ".join(["q", *best.chain.list_sampled()])
         return Fit(
-            model=best.chain.with_fitted_priors(model) if self.learn else model,
+            model=model.with_priors(**best.list_learned()),
             params={site: value.to(data.x) for site, value in {**params, **model.known}.items()},
             elbo=torch.tensor(best.trace + best.lp, dtype=torch.float64),
             bound_name=sampler.target or f"log p(x, {beside}), all else integrated out",
@@ -197,6 +199,8 @@ class CollapsedGibbs(Settings, Method):
         else:
             what = first.sampler.target or "log p(x, q)"
             parts.append(f"{what}: R-hat {found['lp_r_hat']:.3f}, effective size {found['lp_ess']:.0f}")
+        if learned := first.list_learned():
+            parts.append("the prior of " + " and of ".join(f"'{site}'" for site in learned) + " was learned")
         return [*parts, *first.chain.list_sampled().values()]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,20 @@ from custom_inference.core.local_inference import Local, solve_local
 from custom_inference.core.registry import family_of, under_prior
 from custom_inference.core.states import Params as Params
 from ppl_models import Data, MethodError, Model
+
+#: Which concentrations are learned: all, none, or those of the priors that were not stated.
+Learn = bool | Literal["defaults"]
+
+
+def require_learn(learn: Learn) -> None:
+    """Raise MethodError for what is no such choice."""
+    if learn not in (False, True, "defaults"):
+        raise MethodError(f"learn = {learn!r}, expected False, True or 'defaults'")
+
+
+def may_learn(learn: Learn, model: Model, site: str) -> bool:
+    """Whether the prior of a site is learned: one that was stated is not, unless all are asked for."""
+    return learn is True or (learn == "defaults" and site not in model.chosen_priors)
 
 
 class Chain(abc.ABC):
@@ -77,8 +91,9 @@ class Chain(abc.ABC):
         """Numbers of the present state, by name, by which chains are compared too; by default none."""
         return {}
 
-    def learn(self) -> None:  # noqa: B027 - an empty default is meant
-        """Take one ascent step of log p(x, q) in the concentrations of the priors; by default they stay."""
+    def learn(self, *, latents: bool = True, components: bool = True) -> None:  # noqa: B027 - an empty default is meant
+        """Take one ascent step of log p(x, q) in the concentrations of the priors of the rows' latents and of the
+        components; by default they stay."""
 
     def with_fitted_priors(self, model: Model) -> Model:
         """The model with the concentrations that were learned."""

@@ -23,7 +23,7 @@ from custom_inference.core.programs.statements import learning, own_parameters, 
 from custom_inference.core.programs.windows import is_settled, settle
 from custom_inference.svi.guides.of_globals import LearnedGuide
 from custom_inference.svi.guides.protocol import DerivedBound
-from ppl_models import Data, Model
+from ppl_models import Data, MethodError, Model
 from ppl_models.core.priors import is_flat
 from ppl_models.core.row_models import RowModel
 
@@ -74,6 +74,13 @@ class GlobalsBound(DerivedBound):
         fixed = getattr(guide, "fixed", {})
         params = {**{site: value.to(self.data.x) for site, value in known.items()}, **fixed}
         params |= {site: trace.nodes[site]["value"] for site in sites if site in trace.nodes}
+        for site, value in params.items():
+            if not bool(value.isfinite().all()):
+                raise MethodError(
+                    f"site '{site}' of {type(self.program).__name__} became no finite number: log p(x | globals) has "
+                    "no slope where it was; expected a program whose log density has one wherever its latents may be "
+                    "(logits in place of probabilities, no exp of what is large)"
+                )
         with learning():
             prior = self.data.x.new_zeros(()) if fixed else log_prior_of(self.program, params, self.data)
             return trace.log_prob_sum() - prior - self.bound(guide, params).sum()

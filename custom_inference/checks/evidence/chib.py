@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from custom_inference.checks.evidence.exact import is_mixture
+from custom_inference.checks.evidence.labelings import expect_other
 from custom_inference.checks.evidence.result import Array
 from custom_inference.core.diagnostics import effective_size, r_hat
 from custom_inference.core.exchangeable import exchangeable
@@ -57,7 +58,7 @@ def has_chib(model: Model) -> bool:
     """Whether the estimate is defined for a model at its priors."""
     try:
         _require_mixture(model)
-    except MethodError:
+    except (MethodError, PriorError):
         return False
     return True
 
@@ -101,7 +102,7 @@ def _require_mixture(model: Model) -> None:
     if not is_mixture(model):
         raise MethodError(
             f"Chib's estimate needs p(x | globals) and a Gibbs sampler with conjugate posteriors of the globals, which "
-            f"mixtures have and {name} has not; expected method='smc'"
+            f"mixtures have and {name} has not; {expect_other(model)}"
         )
     if model.has_functions or model.known or with_references(model)[1]:
         raise PriorError(f"Chib's estimate needs conjugate priors of {name}; expected them, or method='smc'")

@@ -148,5 +148,14 @@ def require_labelings(model: Model) -> None:
     if not has_labelings(model):
         raise MethodError(
             f"tempered sampling of labelings is for SBM and PoissonSBM without self loops, not {type(model).__name__}; "
-            "expected method='auto'"
+            f"{expect_other(model)}"
         )
+
+
+def expect_other(model: Model) -> str:
+    """Say which estimates serve a model, in errors of those that do not."""
+    if model.rows_are_independent:
+        return "expected method='smc'"
+    if has_labelings(model):
+        return "expected method='labelings', or 'exact' of few nodes"
+    return "no method serves it: of graphs SBM and PoissonSBM without self loops alone have an evidence ('labelings')"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from custom_inference.checks.evidence.coordinates import Globals
 from custom_inference.checks.evidence.exact import is_mixture
+from custom_inference.checks.evidence.labelings import expect_other
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.programs.density import RowDensity
@@ -98,7 +100,10 @@ class Target:
                 if self.vectorised:
                     self._require_time()
                     try:
-                        found.append(torch.vmap(self._one)(some))
+                        with warnings.catch_warnings():
+                            # Some operations go through the points one after the other, as all would without it.
+                            warnings.filterwarnings("ignore", "There is a performance drop")
+                            found.append(torch.vmap(self._one)(some))
                         continue
                     except PPLError:
                         raise
@@ -129,18 +134,22 @@ def target_of(model: Model, data: Data) -> Target:
     ------
     PriorError: a prior that is improper. MethodError: latents that no sum or integral is known for; it names them.
     """
+    _require_rows(model)
     globals_ = Globals.of(model, data)
     entries = math.prod(data.x.shape[1:])
     width = entries * min(count_summed(model, data), 4096.0)
     return Target(globals_, _log_likelihood(model, data), max(1, int(ENTRIES / (len(data) * width))))
 
 
-def _log_likelihood(model: Model, data: Data) -> LogLikelihood:
+def _require_rows(model: Model) -> None:
     if not model.rows_are_independent:
         raise MethodError(
             f"the latents '{model.local_site}' of {type(model).__name__} meet in every entry: at given globals they "
-            "cannot be summed out row by row; expected few nodes of SBM or PoissonSBM, whose labelings are summed over"
+            f"cannot be summed out row by row; {expect_other(model)}"
         )
+
+
+def _log_likelihood(model: Model, data: Data) -> LogLikelihood:
     if is_own_of_rows(model):
         return _of_program(model, data)
     if "exact" not in engines_of(model):
@@ -230,8 +239,9 @@ def joint_target_of(model: Model, data: Data) -> JointTarget | None:
 
     Raises PriorError for a prior that is improper.
     """
-    known = best_reference(model) == "enumeration" if is_own_of_rows(model) else "exact" in engines_of(model)
-    if known or not (model.rows_are_independent and model.row_latents):
+    if not (model.rows_are_independent and model.row_latents):
+        return None
+    if best_reference(model) == "enumeration" if is_own_of_rows(model) else "exact" in engines_of(model):
         return None
     globals_, data = Globals.of(model, data), model.as_read(data).dense()
     start = {site: value.to(data.x) for site, value in typical_values(model).items()}

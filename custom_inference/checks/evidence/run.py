@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -14,7 +15,12 @@ from custom_inference.checks.evidence import tempered
 from custom_inference.checks.evidence.chib import estimate_by_chib, has_chib
 from custom_inference.checks.evidence.coordinates import require_proper
 from custom_inference.checks.evidence.exact import exact_evidence
-from custom_inference.checks.evidence.labelings import estimate_by_annealing, has_labelings, require_labelings
+from custom_inference.checks.evidence.labelings import (
+    estimate_by_annealing,
+    expect_other,
+    has_labelings,
+    require_labelings,
+)
 from custom_inference.checks.evidence.likelihood import joint_target_of, target_of
 from custom_inference.checks.evidence.result import Evidence, combine
 from custom_inference.core.annealing.estimate import Budget
@@ -68,7 +74,7 @@ def marginal_likelihood(
         of a mixture with at most 12 components, averaged over all relabelings. "labelings": tempered sampling of the
         labelings of the nodes under ``SBM`` and ``PoissonSBM``, all else integrated out. "auto": exact where that
         takes seconds; of these block models "labelings"; of mixtures with conjugate priors "chib", if its chains
-        agree; else "smc".
+        agree; else "smc". What refuses the model or its priors is passed over.
     seed: the same seed gives the same result where the seconds do not cut it short.
     seconds: sampling ends when they are over, or earlier, with the error below .015 nats.
 
@@ -115,21 +121,34 @@ class _Task:
     def run(self) -> Evidence:
         if not self.model.unknown_sites and self.model.rows_are_independent:
             return self._at_known()
-        if self.method in ("auto", "exact"):
-            found = self._exactly()
-            if found is not None:
-                return found
-        if self.method == "chib":
-            return self._by_chib(self.allowed)
-        if self.method == "labelings" or (self.method == "auto" and has_labelings(self.model)):
-            return self._by_annealing()
-        if self.method == "auto" and has_chib(self.model):
-            found = self._by_chib(self.allowed / 2)
+        ways = {
+            "exact": self._exactly,
+            "labelings": self._by_annealing,
+            "chib": lambda: self._by_chib(self.allowed),
+            "smc": self._by_smc,
+        }
+        return self._automatically() if self.method == "auto" else ways[self.method]()
+
+    def _automatically(self) -> Evidence:
+        """Take the first estimate that serves. One that something speaks against is kept for where no other does."""
+        ways: list[Callable[[], Evidence]] = [self._exactly]
+        ways += [self._by_annealing] if has_labelings(self.model) else []
+        ways += [lambda: self._by_chib(self.allowed / 2)] if has_chib(self.model) else []
+        ways += [self._by_smc] if len(ways) == 1 or self.model.rows_are_independent else []
+        kept: Evidence | None = None
+        for way in ways:
+            try:
+                found = way()
+            except (MethodError, PriorError):
+                if way is ways[-1] and kept is None:
+                    raise
+                continue
             if not found.remarks:
                 return found
-            other = self._by_smc()
-            return other if math.isfinite(other.log_evidence) else found  # with what speaks against it
-        return self._by_smc()
+            if kept is None or math.isfinite(found.log_evidence):
+                kept = found
+        assert kept is not None
+        return kept
 
     def _at_known(self) -> Evidence:
         """All globals are known: the latents alone are summed out, or their evidence estimated."""
@@ -151,22 +170,15 @@ class _Task:
             log_evidence=value, standard_error=error, method=method, how=how, model=label, seconds=seconds, **more
         )
 
-    def _exactly(self) -> Evidence | None:
-        try:
-            found = exact_evidence(self.model, self.data)
-        except PriorError:
-            if self.method == "exact":
-                raise
-            return None
+    def _exactly(self) -> Evidence:
+        found = exact_evidence(self.model, self.data)
         if found is not None:
             return self._result(found[0], 0.0, "exact", found[1])
-        if self.method == "exact":
-            raise MethodError(
-                f"no exact evidence of {type(self.model).__name__} with {len(self.data)} rows: known are mixtures of "
-                "few rows with conjugate priors, toy corpora of LDA and block models of few nodes; expected "
-                "method='smc'"
-            )
-        return None
+        raise MethodError(
+            f"no exact evidence of {type(self.model).__name__} with {len(self.data)} rows: known are mixtures of "
+            "few rows with conjugate priors, toy corpora of LDA and block models of few nodes; "
+            f"{expect_other(self.model)}"
+        )
 
     def _by_smc(self) -> Evidence:
         joint = joint_target_of(self.model, self.data)
@@ -205,7 +217,9 @@ class _Task:
             progress=self.progress,
         )  # fmt: skip
         if not len(logs):
-            remark = f"{self.allowed:g} seconds suffice for {number} temperatures: there is no estimate; allow more"
+            remark = (
+                f"{self.allowed:g} seconds suffice for {max(0, number)} temperatures: there is no estimate; allow more"
+            )
             how = "by tempered sampling of labelings"
             return self._result(math.nan, math.nan, "labelings", how, remarks=(remark,))
         value, error = combine(logs)

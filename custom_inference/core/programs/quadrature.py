@@ -39,6 +39,8 @@ _NOTHING = 1e-40
 _POOR = 0.05
 #: Separate maxima for one value of the finite latents that have a grid of their own, at most.
 _PIECES = 4
+#: Real numbers beyond which a program is asked whether it has a slope: exp(-u) and the like are rounded to 0 there.
+_FAR = 30.0
 #: Numbers in the arrays of a block of rows.
 _BLOCK = 2**22
 
@@ -172,12 +174,16 @@ def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> 
     codes = codes.repeat(number // len(codes), 1)
     reach = density.layout.reach(u)
     outside = (u.abs() > reach).any(-1)
-    code, value = _evaluate(density, codes, u.clamp(-reach, reach))
+    inside = u.clamp(-reach, reach)
+    code, value = _evaluate(density, codes, inside)
     infinite = ~value.isfinite() & ~outside
     outside = outside | infinite
     if value.requires_grad and bool(infinite.any()):
         # Their weight is 0, but the gradient there would not be: a value of 0 or infinity has none.
-        _, value = _evaluate(density, codes, torch.where(outside.unsqueeze(-1), about.centre[:, None], u))
+        inside = torch.where(outside.unsqueeze(-1), about.centre[:, None], u)
+        _, value = _evaluate(density, codes, inside)
+    if value.requires_grad:
+        value = _keep_slopes(density, codes, inside, value, about.centre)
     highest = torch.where(outside, -torch.inf, value.detach()).amax((0, 1))
     value = torch.where(outside, -torch.inf, value if shares is None else value + shares)
     scale = torch.linalg.slogdet(about.root)[1]
@@ -194,6 +200,21 @@ def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> 
         mean, square = (torch.einsum("cqn,cqnw->nw", share, code**power) for power in (1, 2))
         moved = _moments(share, u, about, rule.step)
     return Integral(joint.T, mean, square, error, highest, moved)
+
+
+def _keep_slopes(density: RowDensity, codes: Tensor, u: Tensor, value: Tensor, centre: Tensor) -> Tensor:
+    """Take far nodes for constants where a value is a number and its slope is none, which would make that of the
+    globals none at all: y log r at y = 0 has the slope y / r = 0 / 0 where r = exp(u) is rounded to 0."""
+    if not bool((u.abs() > _FAR).any()):
+        return value
+    leaf = u.detach().requires_grad_()
+    with torch.enable_grad():
+        (slope,) = torch.autograd.grad(_evaluate(density, codes, leaf)[1].sum(), leaf)
+    without = ~slope.isfinite().all(-1)
+    if not bool(without.any()):
+        return value
+    _, elsewhere = _evaluate(density, codes, torch.where(without.unsqueeze(-1), centre[:, None], u))
+    return torch.where(without, value.detach(), elsewhere)
 
 
 def _evaluate(density: RowDensity, codes: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

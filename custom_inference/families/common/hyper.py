@@ -96,8 +96,8 @@ class HierarchicalChain(Chain):
     def list_sampled(self) -> dict[str, str]:
         return self.inner.list_sampled() | {site: f"{site} by slice steps" for site in self._free()}
 
-    def learn(self) -> None:
-        self.inner.learn()
+    def learn(self, *, latents: bool = True, components: bool = True) -> None:
+        self.inner.learn(latents=latents, components=components)
 
     def with_fitted_priors(self, model: Model) -> Model:
         return self.inner.with_fitted_priors(model)

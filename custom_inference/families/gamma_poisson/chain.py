@@ -232,10 +232,11 @@ class GapChain(LdaChain):
     def list_sampled(self) -> dict[str, str]:
         return {} if self.explicit is None else notes({"loading": self.explicit})
 
-    def learn(self) -> None:
+    def learn(self, *, latents: bool = True, components: bool = True) -> None:
         """Steps up log p(x, q) in alpha and beta, and in c and d where the loadings are integrated out."""
-        self._learn_activation()
-        if self.explicit is None:
+        if latents:
+            self._learn_activation()
+        if components and self.explicit is None:
             self.gamma = update_concentration(self.word_topic.T, self.gamma, symmetric=True)
             c = float(self.gamma[0])
             self.prior = c, c * self.tokens.vocabulary_size * len(self.total) / float(self.total.sum())

@@ -27,7 +27,8 @@ from ppl_models import (
 #: One chain: topics that complete documents better than those of the bounds, in less time. Of labels with a topic each
 #: the bound predicts labels better.
 SAMPLED = partial(CollapsedGibbs, chains=1, warmup=100, num_samples=30, thin=3)
-LEARNING = partial(SAMPLED, learn=True)
+#: What was stated of the priors stays.
+LEARNING = partial(SAMPLED, learn="defaults")
 
 _REGRESSION = Family(
     model=DirichletMultinomialRegression,

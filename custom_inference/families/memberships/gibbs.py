@@ -186,8 +186,10 @@ class MmsbChain(Chain):
         both = np.stack([self.state.sender[i, j], self.state.receiver[j, i]]).astype(np.int64)
         return torch.as_tensor(np.where(both < self.model.num_blocks, both, -1))
 
-    def learn(self) -> None:
+    def learn(self, *, latents: bool = True, components: bool = True) -> None:
         """Take a step of Minka's fixed point for the concentration of the memberships."""
+        if not latents:
+            return
         alpha = update_concentration(self.state.member, self.fixed.alpha)
         self.fixed = self.fixed._replace(alpha=alpha, mass=float(alpha.sum()))
 

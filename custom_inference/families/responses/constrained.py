@@ -69,7 +69,7 @@ from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.normal import Normal
 from custom_inference.families.responses.searches import ConstrainedSearch, propose_start, shares
 from custom_inference.families.responses.supervised import SupervisedDirichlet
-from custom_inference.gibbs.protocol import Params, no_bound
+from custom_inference.gibbs.protocol import Learn, Params, may_learn, no_bound, require_learn
 from ppl_models import Data, MethodError, Model, PriorError, SupervisedLDA
 from ppl_models.core.priors import is_flat
 from ppl_models.data import sparse as _sparse
@@ -89,7 +89,8 @@ class PredictionConstrained(Method):
     chains: searches, each from a start of its own; predictions are averaged over their states.
     sweeps: passes of each over all tokens. begin: the one from which on responses count: topics come first. average: so
         many of the last sweeps, every second of which is kept and averaged.
-    learn: learn the concentration of the proportions. steps: of the fold-in between sweeps.
+    learn: learn the concentration of the proportions; "defaults": unless it was stated. steps: of the fold-in between
+        sweeps.
 
     ``fit.predict`` folds new documents in, as the training documents were. ``Fit.elbo`` is the objective after every
     fifth sweep, a number that fluctuates and is no bound.
@@ -100,7 +101,7 @@ class PredictionConstrained(Method):
     sweeps: int = 60
     begin: int = 15
     average: int = 30
-    learn: bool = True
+    learn: Learn = "defaults"
     steps: int = 3
 
     def __post_init__(self) -> None:
@@ -108,6 +109,7 @@ class PredictionConstrained(Method):
             require_whole(name, getattr(self, name), least)
         if self.weight is not None:
             require_between("weight", self.weight, "[0, inf)", why=", or None to choose one")
+        require_learn(self.learn)
         if self.begin >= self.sweeps or self.average > self.sweeps:
             found = f"begin = {self.begin}, average = {self.average} and sweeps = {self.sweeps}"
             raise MethodError(f"{found}; expected begin below sweeps, and average at most that")
@@ -167,18 +169,19 @@ class PredictionConstrained(Method):
         params, found = first.params(alpha)
         how = "interrupted after" if ended is Ended.INTERRUPTED else "ended after"
         parts = f"{how} {first.done} sweeps of {len(runs)} chains; {len(first.kept)} states of each kept"
-        weight = first.weight_of_responses
+        weight, learned = first.weight_of_responses, may_learn(self.learn, model, "topic_proportion")
         chosen = f"weight {weight:.4g}" + (", chosen by responses that were held out" if scores else "")
         draws = {site: torch.stack([torch.stack([one[site] for one in run.kept]) for run in runs]) for site in params}
         posterior = DirichletPosterior(torch.as_tensor(found).to(data.x))
         return Fit(
-            model=model.with_concentration(alpha=alpha) if self.learn else model,
+            model=model.with_concentration(alpha=alpha) if learned else model,
             params=params,
             elbo=torch.tensor(first.trace, dtype=torch.float64),
             bound_name=OBJECTIVE,
             objective="estimate",
             status=f"{parts}; climbed the likelihood of the words and, by its weight, of the responses given the words "
-            f"alone ({chosen}): trained to predict, not a posterior",
+            f"alone ({chosen}): trained to predict, not a posterior"
+            + ("; the prior of 'topic_proportion' was learned" if learned else ""),
             ended=ended,
             method=self,
             data=data,
@@ -205,7 +208,7 @@ class _Short:
     sweeps: int = 26
     begin: int = 3
     average: int = 14
-    learn: bool = True
+    learn: Learn = "defaults"
     steps: int = 3
 
 

@@ -18,7 +18,7 @@ from custom_inference.families.responses.supervised import InUnits, SupervisedRo
 from custom_inference.families.rows.documents import DocumentRows
 from custom_inference.families.topics.chain import LdaChain, TokenList
 from custom_inference.families.topics.propose import propose_topics
-from custom_inference.gibbs.protocol import Params
+from custom_inference.gibbs.protocol import Learn, Params, may_learn
 from ppl_models import Data, SupervisedLDA
 
 #: Steps of the first fold-in and of the last; a document is done when nothing moves by more than this part of it.
@@ -41,7 +41,7 @@ class Lengths(Protocol):
     @property
     def average(self) -> int: ...
     @property
-    def learn(self) -> bool: ...
+    def learn(self) -> Learn: ...
     @property
     def steps(self) -> int: ...
 
@@ -136,8 +136,9 @@ class ConstrainedSearch:
     def sweep(self, number: int) -> None:
         settings, chain = self.settings, self.chain
         chain.sweep()
-        if settings.learn and number >= settings.begin // 2 and number % _LEARN == 0:
-            chain.learn_proportions()
+        learned = may_learn(settings.learn, self.model, "topic_proportion")
+        if learned and number >= settings.begin // 2 and number % _LEARN == 0:
+            chain.learn(components=False)
         self.done, gain = number + 1, 0.0
         if self.done >= settings.begin:
             steps = _FIRST if self.found is None else settings.steps

@@ -277,16 +277,13 @@ class LdaChain(Chain):
     def indicators(self) -> Tensor:
         return torch.as_tensor(self.topic.astype(np.int64))
 
-    def learn(self) -> None:
+    def learn(self, *, latents: bool = True, components: bool = True) -> None:
         """Take a step of Minka's fixed point for alpha and for a symmetric gamma; not for one that topics do not
         have."""
-        self.learn_proportions()
-        if self.explicit is None:
+        if latents:
+            self.alpha = update_concentration(self.document_topic, self.alpha)
+        if components and self.explicit is None:
             self.gamma = update_concentration(self.word_topic.T, self.gamma, symmetric=True)
-
-    def learn_proportions(self) -> None:
-        """Take a step for alpha alone."""
-        self.alpha = update_concentration(self.document_topic, self.alpha)
 
     def with_fitted_priors(self, model: TopicAdmixture) -> Model:
         gamma = None if self.explicit is not None else torch.as_tensor(self.gamma)
