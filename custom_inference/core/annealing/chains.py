@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -158,9 +158,13 @@ class Chains(abc.ABC):
     base: the density that paths begin at; None for the prior.
     """
 
-    #: Whether errors count what chains back from the posterior find: real numbers may have regions that none has met.
-    goes_back: ClassVar[bool] = False
     base: Product | None
+
+    @property
+    def goes_back(self) -> bool:
+        """Whether errors count what chains back from the posterior find: real numbers may have regions that no chain
+        has met."""
+        return False
 
     @abc.abstractmethod
     def __len__(self) -> int:

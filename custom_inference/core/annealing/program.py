@@ -44,7 +44,9 @@ class ProgramChains(Chains):
     base: Product | None = None
     factors: Bound | None = None
 
-    goes_back = True
+    @property
+    def goes_back(self) -> bool:
+        return self.density.layout.num_reals > 0
 
     def __len__(self) -> int:
         return len(self.density)
