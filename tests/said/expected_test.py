@@ -40,7 +40,7 @@ def test_every_model_expects_what_many_draws_of_its_latents_do(name):
     mean, error = found.reconstruct(how="mean", standard_error=True)
     assert bool((error > 0).any()) == (name in DRAWN) and bool(torch.isfinite(mean).all())
     total = squares = torch.zeros_like(mean)
-    number = 150 if found.model.has_continuous_locals else 1500  # rare codes are few among the draws
+    number = 150 if found.model.has_continuous_locals else 500  # rare codes are few among the draws
     draws = found.posterior_of(found.data).sample(number, seed=11)
     for one in draws:
         each = predictive.feature_mean(found.model, found.globals, one, like=found.data)
@@ -48,7 +48,7 @@ def test_every_model_expects_what_many_draws_of_its_latents_do(name):
     average = total / len(draws)
     spread = (squares / len(draws) - average.square()).clamp_min(0).sqrt()
     # What few draws hold has no spread among these.
-    apart = (mean - average).abs() / (spread / len(draws) ** 0.5 + 3e-3 * (1 + mean.abs()))
+    apart = (mean - average).abs() / (spread / len(draws) ** 0.5 + 5e-3 * (1 + mean.abs()))
     assert float(apart.max()) < 5
 
 
