@@ -80,7 +80,7 @@ class GlobalsBound(DerivedBound):
                     f"site '{site}' of {type(self.program).__name__} became no finite number: log p(x | globals) has "
                     "no slope where it was; expected a program whose log density has one wherever its latents may be "
                     "(logits in place of probabilities, no exp of what is large)"
-                )
+                ) from ValueError(site)  # which a search in steps takes for the edge of a support
         with learning():
             prior = self.data.x.new_zeros(()) if fixed else log_prior_of(self.program, params, self.data)
             return trace.log_prob_sum() - prior - self.bound(guide, params).sum()
