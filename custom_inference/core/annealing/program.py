@@ -46,7 +46,7 @@ class ProgramChains(Chains):
 
     @property
     def goes_back(self) -> bool:
-        return self.density.layout.num_reals > 0
+        return any(type(latent.transform).__name__ == "PreciseSticks" for latent in self.density.layout)
 
     def __len__(self) -> int:
         return len(self.density)
