@@ -162,8 +162,8 @@ class Chains(abc.ABC):
 
     @property
     def goes_back(self) -> bool:
-        """Whether errors count what chains back from the posterior find: real numbers may have regions that no chain
-        has met."""
+        """Whether errors count what chains back from the posterior find: of points of a simplex no chain may have met
+        the corners."""
         return False
 
     @abc.abstractmethod

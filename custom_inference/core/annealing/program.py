@@ -23,6 +23,7 @@ from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.latents import Latent
 from custom_inference.core.programs.modes import find_modes
 from custom_inference.core.programs.statements import run
+from custom_inference.core.programs.sticks import PreciseSticks
 from custom_inference.core.programs.whole import WholeDensity
 from ppl_models import MethodError
 
@@ -46,7 +47,7 @@ class ProgramChains(Chains):
 
     @property
     def goes_back(self) -> bool:
-        return any(type(latent.transform).__name__ == "PreciseSticks" for latent in self.density.layout)
+        return any(type(latent.transform) is PreciseSticks for latent in self.density.layout)
 
     def __len__(self) -> int:
         return len(self.density)
