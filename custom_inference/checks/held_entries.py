@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.core.expected import spread_values
 from custom_inference.core.fit import Fit
 from custom_inference.core.local_inference import is_feasible
 from custom_inference.core.predictive import conditional_log_likelihood
@@ -20,8 +21,8 @@ from custom_inference.graphs.links import HeldDyads, hold_out_dyads, link_predic
 from ppl_models import Data, DataError, GraphData, Ratings
 from ppl_models.data import sparse
 
-#: Draws of the local posterior that held-out entries are averaged over, where it is no sum; numbers held at once.
-_DRAWS, _NUMBERS = 400, 2**22
+#: Draws of the local posterior that held-out entries are averaged over, where it is no sum.
+_DRAWS = 400
 _Train = TypeVar("_Train", bound=Data)
 _Part = TypeVar("_Part")
 
@@ -57,16 +58,10 @@ class HeldRows(Held[Data, Data]):
 
 def _log_chance(fit: Fit, train: Data, held: Data) -> Tensor:
     """log p(held-out entries of each row | the others), (N,), copies of the rows at once."""
-    value, weight, _ = fit.posterior_of(train).weigh_values(_DRAWS, seed=fit.seed)
-    rows, number = weight.shape
-    found, step = [], max(1, _NUMBERS // held.x.numel())
-    for start in range(0, number, step):
-        some = slice(start, min(start + step, number))
-        count = some.stop - start
-        local = value[some].expand(rows, count, -1) if value.ndim == 2 else value[:, some]
-        copies = held.rows(torch.arange(rows, device=weight.device).repeat_interleave(count))
-        each = conditional_log_likelihood(fit.model, fit.globals, copies, local.flatten(0, 1)).reshape(rows, count)
-        found.append((each + weight[:, some].log()).logsumexp(1))
+    found = []
+    for rows, local, weight in spread_values(held, fit.posterior_of(train).weigh_values(_DRAWS, seed=fit.seed)):
+        each = conditional_log_likelihood(fit.model, fit.globals, rows, local).reshape(weight.shape)
+        found.append((each + weight.log()).logsumexp(1))
     return torch.stack(found).logsumexp(0)
 
 

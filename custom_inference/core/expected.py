@@ -89,10 +89,15 @@ def _of_graph(fit: Result) -> Expectation:
 
     model: Any = fit.model
     size = len(fit.data)
-    i, j = torch.cartesian_prod(torch.arange(size), torch.arange(size)).T.to(fit.data.x.device)
-    found = [one.reshape(size, size) for one in expect_dyads(fit, i, j)]
-    found = found if model.directed else [one.triu() + one.triu(1).T for one in found]
-    return Expectation(*(one if model.self_loops else one.fill_diagonal_(0.0) for one in found))
+    every = torch.ones(size, size, dtype=torch.bool, device=fit.data.x.device)
+    every = every if model.self_loops else every.fill_diagonal_(False)
+    i, j = (every if model.directed else every.triu()).nonzero().T
+    tables = []
+    for one in expect_dyads(fit, i, j):
+        table = one.new_zeros(size, size)
+        table[i, j] = one
+        tables.append(table if model.directed else table + table.triu(1).T)
+    return Expectation(*tables)
 
 
 def _posteriors(fit: Result, data: Data, bound: str | None) -> Iterator[tuple[Params, LocalPosterior]]:
@@ -224,17 +229,11 @@ def _average(means: Means, data: Data, values: WeightedValues) -> Expectation:
         if table is not None:
             mean = (weight @ table.flatten(1)).reshape(len(data), *table.shape[1:])
             return Expectation(mean, torch.zeros_like(mean))
-    size, number = weight.shape
-    every, step = torch.arange(size, device=weight.device), max(1, _NUMBERS // max(1, data.x.numel()))
     total, square, squares, products = None, weight.square().sum(1), 0.0, 0.0
-    for start in range(0, number, step):
-        some = slice(start, min(start + step, number))
-        count = some.stop - start
-        local = value[some].expand(size, count, *value.shape[1:]) if value.ndim == weight.ndim else value[:, some]
-        rows = data if count == 1 else data.rows(every.repeat_interleave(count))
-        mean = means(rows, local.flatten(0, 1))
-        mean = mean.reshape(size, count, *mean.shape[1:])
-        share = weight[:, some].reshape(size, count, *[1] * (mean.ndim - 2))
+    for rows, local, own in spread_values(data, values):
+        mean = means(rows, local)
+        mean = mean.reshape(*own.shape, *mean.shape[1:])
+        share = own.reshape(*own.shape, *[1] * (mean.ndim - 2))
         mean = torch.where(share > 0, mean, 0.0)
         total = (share * mean).sum(1) + (0.0 if total is None else total)
         if values.drawn:
@@ -242,8 +241,22 @@ def _average(means: Means, data: Data, values: WeightedValues) -> Expectation:
     assert total is not None
     if not values.drawn:
         return Expectation(total, torch.zeros_like(total))
-    square = square.reshape(size, *[1] * (total.ndim - 1))
+    square = square.reshape(len(total), *[1] * (total.ndim - 1))
     return Expectation(total, (squares - 2 * total * products + total**2 * square).clamp_min(0).sqrt())
+
+
+def spread_values(data: Data, values: WeightedValues) -> Iterator[tuple[Data, Tensor, Tensor]]:
+    """Give blocks of the values of the latents: copies of the rows (N C), a value for each (N C, ...), and the values'
+    weights (N, C)."""
+    value, weight = values.value, values.weight
+    size, number = weight.shape
+    every, step = torch.arange(size, device=weight.device), max(1, _NUMBERS // max(1, data.x.numel()))
+    for start in range(0, number, step):
+        some = slice(start, min(start + step, number))
+        count = some.stop - start
+        local = value[some].expand(size, count, *value.shape[1:]) if value.ndim == weight.ndim else value[:, some]
+        rows = data if count == 1 else data.rows(every.repeat_interleave(count))
+        yield rows, local.flatten(0, 1), weight[:, some]
 
 
 def _common_table(means: Means, data: Data, value: Tensor) -> Tensor | None:
