@@ -48,7 +48,7 @@ class Fit(Result):
 
     @property
     def rows_given_anew(self) -> str:
-        """Say by what :meth:`transform` infers new rows and some of the training rows, where the fit's own were not
+        """Say by what ``transform`` infers new rows and some of the training rows, where the fit's own were not
         inferred by it, so that these have other values there; else ""."""
         return describe_rows_given_anew(self)
 
@@ -160,13 +160,13 @@ class Fit(Result):
         standard_error: bool = False,
         **others: Any,
     ) -> Any:
-        """Return E[x_nj] at the most probable code of each row, (N, D), labelled as :meth:`transform` does, columns in
+        """Return E[x_nj] at the most probable code of each row, (N, D), labelled as ``transform`` does, columns in
         the order of the fit; for 0/1 data P(x_nj = 1 | code).
 
         how: "mode", or "mean" for E[x_nj | what is observed of row n]: the mean over the posterior of the latents, and
             over the draws of the globals where the fit has such, else at its globals. It is a sum where there is
             one, an integral (to about 1e-5), or else the mean over draws.
-        bound: the family of the posterior of the latents, as for :meth:`local_posterior`: by default the exact one
+        bound: the family of the posterior of the latents, as for ``local_posterior``: by default the exact one
             where that is feasible for rows of any length, else the fit's own, of which these are the means (of fits
             that estimate the latents as points, at the points); ``"exact"`` asks for the exact one of short rows.
         standard_error: return, beside the means, their standard errors as estimates of these, 0 where they are sums.

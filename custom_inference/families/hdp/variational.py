@@ -20,7 +20,8 @@ is left, which is much where c is large and K small: another topic may stand the
 topic has, so that topics keep their numbers between E steps; what it stands for, and a fit, has the topics in the order
 of their sticks, as the program has them. U is how many of them there are up to the last with any m. Topics and sticks
 after it have their priors, given c, no document has tokens of them, and they add nothing to F: a fit is the same
-however many there are. Documents are inferred without them: e^psi(alpha_k) of a topic far down the sticks is too small for a number.
+however many there are. Documents are inferred without them: e^psi(alpha_k) of a topic far down the sticks is too small
+for a number.
 """
 
 from __future__ import annotations
