@@ -14,6 +14,7 @@ import torch
 
 from custom_inference.checks.exact import Exact
 from custom_inference.compiled.default import ByDensity, is_compilable
+from custom_inference.compiled.programs import compiled_engines
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
@@ -47,7 +48,7 @@ def default_method(model: Model, data: Data | None) -> Any:
     """
     rule = family_of(model).default
     if rule is None:
-        return EM() if is_compilable(model) else _by_density(model)
+        return _by_engine(next(iter(compiled_engines(model))))() if is_compilable(model) else _by_density(model)
     name = rule(model, data) if callable(rule) else rule
     return family_of(model).methods.get(name, _by_engine(name))()
 
@@ -241,7 +242,8 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
     if (best_reference(model) in ("enumeration", "quadrature")) if own else not continuous or "exact" in family.engines:
         found["exact"] = Exact
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
-    found |= {"em": EM} if is_compilable(model) else {}
+    if is_compilable(model):
+        found |= {"em" if name == "exact" else name: _by_engine(name) for name in compiled_engines(model)}
     if model.has_atoms:
         return {**found, **({} if family.sampler is None else {"gibbs": CollapsedGibbs}), **family.methods}
     found |= {f"svi_{name}": partial(SVI, guide=name) for name in family.guides}

@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
+from custom_inference.compiled.programs import compiled_engines
 from custom_inference.core.fit import Fit
 from custom_inference.core.instead import Instead
-from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.evidence import enumerate_table
 from custom_inference.core.programs.windows import settle
@@ -29,11 +29,9 @@ _LONG = 20.0
 
 
 def is_compilable(model: Model) -> bool:
-    """Whether a program without engines may have a compiled one that is the default: rows with finite latents alone,
-    and priors that do not depend on each other (whose log joint may have no maximum, which climbing its gradient
-    tells)."""
-    plain = not any(map(is_function, model.priors.values()))
-    return plain and is_own_of_rows(model) and not model.has_continuous_locals
+    """Whether a program without engines may have a compiled one that is the default: its latents have one, and priors
+    do not depend on each other (whose log joint may have no maximum, which climbing its gradient tells)."""
+    return bool(compiled_engines(model)) and not any(map(is_function, model.priors.values()))
 
 
 def expect_seconds(model: Model, data: Data) -> float:

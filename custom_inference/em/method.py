@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.engine import CompiledExact
+from custom_inference.compiled.programs import compiled_engines
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide, engine_of
@@ -93,8 +93,8 @@ class VariationalEM(Method):
 
     def _find_engine(self, model: Model) -> Engine:
         """Return the engine of the guide; of a program without engines the one that is compiled from it."""
-        compiled = str(self.guide) == CompiledExact.name and is_own_of_rows(model) and not model.has_continuous_locals
-        return CompiledExact() if compiled else engine_of(self.guide, model)
+        compiled = compiled_engines(model).get(str(self.guide))
+        return engine_of(self.guide, model) if compiled is None else compiled()
 
     def engine_name(self, model: Model) -> str | None:
         return self._find_engine(model).name
