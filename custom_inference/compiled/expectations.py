@@ -17,8 +17,17 @@ def solve(
     state: Params, rows: Bound, weights: Tensor | None = None, temperature: float = 1.0,
     held: Mapping[int, Tensor] | None = None,
 ) -> EStep:  # fmt: skip
-    """Take an E step. held: of some variables log weights (N, S) of their values, beside the program's own."""
-    naturals, held = rows.naturals(flatten(rows, state)), held or {}
+    """Take an E step at values of the globals. held: of some variables log weights (N, S) of their values, beside the
+    program's own."""
+    return solve_at(rows.naturals(flatten(rows, state)), rows, weights, temperature, held)
+
+
+def solve_at(
+    naturals: list[Tensor], rows: Bound, weights: Tensor | None = None, temperature: float = 1.0,
+    held: Mapping[int, Tensor] | None = None,
+) -> EStep:  # fmt: skip
+    """Take an E step at natural parameters of every block."""
+    held = held or {}
     plan = rows.plan if not held else Plan.of([*rows.scopes, *((v,) for v in held)], rows.plan.sizes)
 
     def take(part: tuple[Bound, Tensor | None, tuple[Tensor, ...]]) -> tuple[Tensor, list[Tensor]]:

@@ -206,10 +206,12 @@ class NormalLaw(Exponential):
     by_value = True
 
     def evaluate(self, parameters: Tensor, features: Tensor) -> Tensor:
-        loc, scale = parameters.unbind(-1)
+        """Evaluate log p; a third parameter is what is added to it (``moments``)."""
+        loc, scale, *beside = parameters.unbind(-1)
         _, value, seen = features.unbind(-1)
         apart = (value - loc) / scale
-        return -seen * (0.5 * apart.square() + torch.log(scale) + 0.5 * math.log(2 * math.pi))
+        density = 0.5 * apart.square() + torch.log(scale) + 0.5 * math.log(2 * math.pi)
+        return -seen * (density - beside[0] if beside else density)
 
     def say(self, counted: Tensor, parameters: Tensor) -> dict[str, Said]:
         squares, sums, number = counted.unbind(-1)

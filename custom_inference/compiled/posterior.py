@@ -33,32 +33,35 @@ _DRAWS = 200
 class FactorPosterior(LocalPosterior):
     """p(latents of row n | x_n, globals), in factors: exact means, draws and most probable values by elimination.
 
-    flat: the entries of all globals.
+    flat: the entries of all globals. naturals: the natural parameters of every block, where these are not those of the
+    entries, but expected under their posterior.
     """
 
     bound: Bound
     flat: Tensor
+    naturals: tuple[Tensor, ...] | None = None
 
     stored = False
     tabulated = False
 
     @classmethod
-    def of(cls, bound: Bound, flat: Tensor) -> LocalPosterior:
+    def of(cls, bound: Bound, flat: Tensor, naturals: Sequence[Tensor] | None = None) -> LocalPosterior:
         """Return the posterior: a table where there are few values."""
         layout = bound.structure.variables.layout
-        found = cls(bound, flat.detach())
+        found = cls(bound, flat.detach(), None if naturals is None else tuple(naturals))
         if layout.num_configurations > _TABLE or layout.num_configurations * len(bound) > _ENTRIES:
             return found
         codes, log_weight = found.table()
         return (CodePosterior if layout.is_boolean else TablePosterior)(codes, log_weight)
 
     def _tables(self) -> list[Tensor]:
-        return self.bound.tables(self.bound.naturals(self.flat))
+        naturals = self.bound.naturals(self.flat) if self.naturals is None else [*self.naturals]
+        return self.bound.tables(naturals)
 
     @property
     def log_evidence(self) -> Tensor:
         """log p(x_n | globals), (N,)."""
-        return self.bound.log_evidence(self.flat)
+        return self.bound.plan.total(self._tables()) + self.bound.offset
 
     @cached_property
     def probabilities(self) -> list[Tensor]:
@@ -127,7 +130,8 @@ class FactorPosterior(LocalPosterior):
         ]
         known = torch.stack([one.any(-1) for one in same]).all(0)
         chosen = torch.stack([one.long().argmax(-1) for one in same], -1)
-        joint = self.bound.log_joint(self.flat, chosen) - self.log_evidence
+        prior, likelihood = self.bound.look_up(self._tables(), chosen)
+        joint = prior + likelihood - self.log_evidence
         return torch.where(known, joint, torch.full_like(joint, -torch.inf))
 
     def divergence_from(self, q: LocalPosterior, *, seed: int = 0) -> Tensor:

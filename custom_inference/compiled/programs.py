@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from custom_inference.compiled.engine import CompiledExact
+from custom_inference.compiled.variational import CompiledVB
 from custom_inference.core.engine import Engine
 from custom_inference.core.latent_values import is_own_of_rows
 from ppl_models import Model
@@ -16,5 +17,5 @@ def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
     Whether the program has the structure that they need is found when rows are read: they raise NotCompiled then.
     """
     if is_own_of_rows(model) and not model.has_continuous_locals:
-        return {CompiledExact.name: CompiledExact}
+        return {CompiledExact.name: CompiledExact, CompiledVB.name: CompiledVB}
     return {}

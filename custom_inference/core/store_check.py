@@ -19,6 +19,7 @@ from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.posteriors import POSTERIORS
 from custom_inference.core.posteriors.protocol import DOMAINS
+from custom_inference.compiled.programs import compiled_engines
 from custom_inference.core.registry import engine_for, objective_named
 from custom_inference.core.stages import Stage, Stages
 from custom_inference.core.store_method import method_from_json
@@ -321,7 +322,8 @@ def _solver(model: Model, meta: dict[str, Any]) -> LocalSolver | None:
     if meta["solver"] is None:
         return None
     settings = {key: tuples(value) for key, value in meta["solver_settings"].items()}
+    compiled = compiled_engines(model).get(meta["solver"])
     try:
-        return LocalSolver(engine=engine_for(model, meta["solver"], **settings))
+        return LocalSolver(engine=engine_for(model, meta["solver"], **settings) if compiled is None else compiled())
     except TypeError as error:
         raise FileFormatError(f"settings of the bound {show(meta['solver'])}: {error}") from None

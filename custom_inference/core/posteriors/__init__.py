@@ -19,6 +19,7 @@ from custom_inference.core.posteriors.dirichlet import (
     JointDirichletMixture,
     SticksPosterior,
 )
+from custom_inference.core.posteriors.entries import GridPosterior, JointNormalPosterior, NormalPosterior
 from custom_inference.core.posteriors.finite import (
     BernoulliPosterior,
     CodePosterior,
@@ -47,13 +48,16 @@ __all__ = [
     "GammaTerms",
     "GaussianMixturePosterior",
     "GaussianPosterior",
+    "GridPosterior",
     "JointDirichletMixture",
+    "JointNormalPosterior",
     "KnownPosterior",
     "LabellingPosterior",
     "LocalPosterior",
     "LogisticNormalPosterior",
     "LogisticPosterior",
     "MixedPosterior",
+    "NormalPosterior",
     "PointPosterior",
     "ScorePosterior",
     "SticksPosterior",

@@ -148,7 +148,7 @@ class GaussianMixturePosterior(ContinuousPosterior):
         return WeightedValues(found.value.reshape(rows, -1, self.location.shape[-1]), weight.flatten(1), found.drawn)
 
 
-class _Elements(ContinuousPosterior):
+class ElementwisePosterior(ContinuousPosterior):
     """A density for every element, (N, K), independent of the others."""
 
     @abc.abstractmethod
@@ -159,7 +159,7 @@ class _Elements(ContinuousPosterior):
         return self.elements(local).sum(-1)
 
 
-class _Symmetric(_Elements):
+class _Symmetric(ElementwisePosterior):
     """Posterior of a symmetric matrix (K, K) whose entries a <= b are independent; the others repeat them."""
 
     @classmethod
@@ -176,7 +176,7 @@ class _Symmetric(_Elements):
 
 
 @dataclass(frozen=True)
-class GammaPosterior(_Elements):
+class GammaPosterior(ElementwisePosterior):
     """q(s_nj) = Gamma(shape_nj, rate_nj) for every element, (N, K): of rates."""
 
     shape: Annotated[Tensor, "*", "nonnegative"]
@@ -215,7 +215,7 @@ class GammaPosterior(_Elements):
 
 
 @dataclass(frozen=True)
-class BetaPosterior(_Elements):
+class BetaPosterior(ElementwisePosterior):
     """q(s_nj) = Beta(on_nj, off_nj) for every element, (N, K): of probabilities."""
 
     on: Annotated[Tensor, "*", "positive"]
