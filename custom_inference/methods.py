@@ -244,6 +244,7 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
     if is_compilable(model):
         found |= {"em" if name == "exact" else name: _by_engine(name) for name in compiled_engines(model)}
+        found["gibbs"] = CollapsedGibbs
     if model.has_atoms:
         return {**found, **({} if family.sampler is None else {"gibbs": CollapsedGibbs}), **family.methods}
     found |= {f"svi_{name}": partial(SVI, guide=name) for name in family.guides}

@@ -87,7 +87,7 @@ def update_on_grid(model: Model, site: str, role: str, counts: Counts) -> GridPo
         value = transform(free)
         volume = transform.log_abs_det_jacobian(free, value)
         of_prior = prior.log_prob(value.movedim(-1, 0)).movedim(0, -1)
-        found = _SAID[role](parts, value) + of_prior + volume
+        found = SAID[role](parts, value) + of_prior + volume
         return value, torch.where(found.isnan(), -torch.inf, found)
 
     low, high = _span(role, parts, prior, shape)
@@ -126,7 +126,7 @@ def _span(role: str, parts: list[Tensor], prior: Any, shape: torch.Size) -> tupl
 
 
 #: The part that entries play -> what is said of values by what is counted.
-_SAID: dict[str, Any] = {
+SAID: dict[str, Any] = {
     "chance": lambda parts, v: torch.xlogy(parts[0], v) + torch.xlogy(parts[1], 1 - v),
     "rate": lambda parts, v: torch.xlogy(parts[0], v) - parts[1] * v,
     "place": lambda parts, v: parts[0] * v - 0.5 * parts[1] * v.square(),

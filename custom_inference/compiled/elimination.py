@@ -152,8 +152,13 @@ class Plan:
 
         choose: takes log weights (copies N, C) and returns the numbers (copies N,) of the chosen ones.
         """
-        total, every = self.run(tables, reduction)
-        rows = max([len(total), *(len(table) for table in tables)])
+        return self.go_back(*self.run(tables, reduction), choose, copies)
+
+    def go_back(
+        self, total: Tensor, every: Sequence[Tensor], choose: Callable[[Tensor], Tensor], copies: int = 1
+    ) -> Tensor:
+        """Give every variable a value as ``decode`` does, from what ``run`` returned."""
+        rows = max([len(total), *(len(table) for table in every[: self.num_factors])])
         values = torch.zeros(copies * rows, len(self.sizes), dtype=torch.long, device=total.device)
         for step in reversed(self.steps):
             weight = self._condition(step, [every[one] for one in step.inputs], values)

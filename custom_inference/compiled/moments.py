@@ -43,8 +43,8 @@ from custom_inference.compiled.sources import EntrySource, Source
 class Moments:
     """Means of functions of all entries under their posterior, (entries,) each; of known ones at their values.
 
-    value: E v. log: E log v. rest: E log(1 - v), of probabilities. precision: E 1 / v^2, of standard deviations. Each is
-    NaN where it means nothing. roots: site of real entries -> the matrix R (M, M) of their covariance R R', of
+    value: E v. log: E log v. rest: E log(1 - v), of probabilities. precision: E 1 / v^2, of standard deviations. Each
+    is NaN where it means nothing. roots: site of real entries -> the matrix R (M, M) of their covariance R R', of
     independent ones its diagonal (M,). unknown: the sites that have posteriors. spans: site -> its entries.
     """
 

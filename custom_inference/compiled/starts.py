@@ -157,7 +157,7 @@ class Starts(Proposals):
         mean = self._uniform(rows)
         own = [
             torch.zeros_like(other).index_copy(1, index, one) if block.is_direct else one  # which is kept by row
-            for block, one, other in zip(rows.blocks, some.gather(_one_hot(some, chosen)), mean, strict=True)
+            for block, one, other in zip(rows.blocks, some.gather(one_hot_marginals(some, chosen)), mean, strict=True)
         ]
         scale = len(rows) / number
         mixed = [scale * _OWN * one + (1 - _OWN) * other for one, other in zip(own, mean, strict=True)]
@@ -189,7 +189,7 @@ class Starts(Proposals):
         return EStep({**statistics, "rows": rows.like.new_tensor(number)}, {}, rows.like)
 
 
-def _one_hot(rows: Bound, chosen: Tensor) -> list[Tensor]:
+def one_hot_marginals(rows: Bound, chosen: Tensor) -> list[Tensor]:
     """Marginals of all factors where the variables have the numbers (N, V) of values."""
     found = []
     for block, part in zip(rows.blocks, rows.parts, strict=True):

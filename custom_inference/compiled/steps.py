@@ -26,6 +26,7 @@ from custom_inference.compiled.blocks import Block, Part
 from custom_inference.compiled.counts import LEAST, Predictors, find_least, parts_in
 from custom_inference.compiled.laws import COUNTED
 from custom_inference.compiled.newton import Newton, find_mode, solve_scaled
+from custom_inference.compiled.open_sites import OpenSites
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise
@@ -222,6 +223,18 @@ class Steps:
         self, statistics: Sequence[Tensor], state: Mapping[str, Tensor], sites: Sequence[str]
     ) -> dict[str, Tensor]:
         """Solve for the entries of linear predictors of the means of normals, together."""
+        matrix, right = self.system(statistics, state, sites)
+        # By steps from where they are, so that what nothing is said of stays.
+        now = torch.cat([state[site].double().reshape(-1) for site in sites])
+        solved = now + solve_scaled(matrix, right - matrix @ now)
+        parts = solved.split([state[site].numel() for site in sites])
+        return {site: part.reshape(state[site].shape).to(state[site]) for site, part in zip(sites, parts, strict=True)}
+
+    def system(
+        self, statistics: Sequence[Tensor], state: Mapping[str, Tensor], sites: Sequence[str]
+    ) -> tuple[Tensor, Tensor]:
+        """Return the matrix (L, L) and the right-hand side (L,) whose solution linear predictors have at the mode: the
+        precision of their normal given the rest, and that times its mean."""
         flat, number = self.entries.flatten(state), sum(state[site].numel() for site in sites)
         matrix, right = torch.zeros(number, number, dtype=torch.float64), torch.zeros(number, dtype=torch.float64)
         for place, predictors in self.predictors.items():
@@ -232,11 +245,7 @@ class Steps:
         precision = torch.cat([prior.precision.reshape(-1) for prior in priors])
         right = right + precision * torch.cat([prior.mean.reshape(-1) for prior in priors])
         matrix = matrix + torch.diag(precision)
-        # By steps from where they are, so that what nothing is said of stays.
-        now = torch.cat([state[site].double().reshape(-1) for site in sites])
-        solved = now + solve_scaled(matrix, right - matrix @ now)
-        parts = solved.split([state[site].numel() for site in sites])
-        return {site: part.reshape(state[site].shape).to(state[site]) for site, part in zip(sites, parts, strict=True)}
+        return matrix, right
 
     @cached_property
     def predictors(self) -> dict[int, Predictors]:
@@ -257,6 +266,17 @@ class Steps:
         self, state: dict[str, Tensor], statistics: Sequence[Tensor], rows: float, parts: Sequence[Part | None]
     ) -> dict[str, Tensor]:
         """Climb Q plus the log prior in the sites without closed forms, on unconstrained scales."""
+        climb = self.open_sites(state, statistics, parts)
+        if self.newton is not None:
+            wide = [counted.double() for counted in statistics]
+            return self.newton.climb(self.entries, self.blocks, wide, state, climb.log_prior)
+        found, _ = maximise(lambda free: climb.density(free) / max(rows, 1.0), climb.start, _ITERATIONS)
+        return {**state, **{site: value.to(state[site]) for site, value in climb.values(found).items()}}
+
+    def open_sites(
+        self, state: dict[str, Tensor], statistics: Sequence[Tensor], parts: Sequence[Part | None]
+    ) -> OpenSites:
+        """Return Q plus the log prior as a function of the sites without closed forms."""
         unknown = self.model.unknown_sites
         beside = [s for s in unknown if set(arguments_of(self.model.priors[s])) & set(self.climbing)]
         own, others = ([s for s in part if s in (*self.climbing, *beside)] for part in self._priced)
@@ -266,9 +286,6 @@ class Steps:
             total = self.model.log_prior(values, others) if others else like.new_zeros(())
             return sum((self._log_density(site, values[site]) for site in own), total)
 
-        if self.newton is not None:
-            wide = [counted.double() for counted in statistics]
-            return self.newton.climb(self.entries, self.blocks, wide, state, log_prior)
         fixed = {site: value.double() for site, value in state.items()}
         like = next(iter(fixed.values())).new_zeros(0)
         involved = [
@@ -278,20 +295,7 @@ class Steps:
         ]
         maps: dict[str, Any] = {s: biject_to(self.model.prior(s, values=fixed).support) for s in self.climbing}
         units = {site: self.units.get(site, 1.0) for site in self.climbing}
-        start = {s: maps[s].inv(fixed[s]).nan_to_num(0.0, 20.0, -20.0) / units[s] for s in self.climbing}
-
-        def objective(free: dict[str, Tensor]) -> Tensor:
-            values = {**fixed, **{site: maps[site](units[site] * value) for site, value in free.items()}}
-            flat = self.entries.flatten(values)
-            terms = [block.expect(flat, counted, part) for block, counted, part in involved]
-            try:
-                prior = log_prior(values)
-            except ValueError:  # a line search that goes where no prior is defined
-                return flat.new_tensor(torch.inf)
-            return sum(terms, prior) / max(rows, 1.0)
-
-        found, _ = maximise(objective, start, _ITERATIONS)
-        return {**state, **{site: maps[site](units[site] * value).to(state[site]) for site, value in found.items()}}
+        return OpenSites(self.entries, fixed, involved, maps, units, log_prior)
 
     @cached_property
     def newton(self) -> Newton | None:

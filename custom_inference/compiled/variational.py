@@ -34,7 +34,7 @@ from custom_inference.compiled.moments import Moments, expect_natural, expect_pa
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.steps import Steps, steps_of
-from custom_inference.compiled.structure import Bound, flatten, keys_of
+from custom_inference.compiled.structure import Bound, flatten
 from custom_inference.core.engine import EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import POSTERIORS, ContinuousPosterior, LocalPosterior
 from custom_inference.core.states import State
@@ -111,9 +111,9 @@ class CompiledVB(CompiledExact):
                     "rates, means and standard deviations by themselves nor linear predictors of normals under a "
                     "normal prior; expected method='gibbs', 'svi_normal' or 'nuts', or a prior by which it is known"
                 )
-            improper = is_flat(model.priors[site]) and roles[site] not in ("chance", "proportion")
-            if improper:
-                raise PriorError(f"the prior of '{site}' of {name} is improper (Flat); expected a proper one, or use EM")
+            if is_flat(model.priors[site]) and roles[site] not in ("chance", "proportion"):
+                found = f"the prior of '{site}' of {name} is improper (Flat)"
+                raise PriorError(f"{found}; expected a proper one, or use EM")
 
     def e_step(
         self, model: Model, state: Any, rows: Bound, warm: Warm = None, *, temperature: float = 1.0,
@@ -176,9 +176,7 @@ class CompiledVB(CompiledExact):
         other = self.start_from(model, moved, rows)
         for _ in range(_EXACT_FIRST):
             other = self.m_step(model, other, self.e_step(model, other, rows), rows)
-        before, after = (
-            self.objective_at(model, one, self.e_step(model, one, rows).bound) for one in (params, other)
-        )
+        before, after = (self.objective_at(model, one, self.e_step(model, one, rows).bound) for one in (params, other))
         return other if after > before else params
 
     def same_solution(self, model: Model, first: Any, second: Any) -> bool:
@@ -244,8 +242,8 @@ class Updates:
         for site, part in self.entries.slices.items():
             chance[part] = model.sites[site].support in (constraints.unit_interval, constraints.simplex)
         rest = torch.where(chance, torch.log1p(-flat), torch.nan)
-        moments = Moments(flat, torch.log(flat), rest, flat**-2, {}, frozenset(model.unknown_sites), self.entries.slices)
-        return self._advance({}, moments)
+        unknown = frozenset(model.unknown_sites)
+        return self._advance({}, Moments(flat, torch.log(flat), rest, flat**-2, {}, unknown, self.entries.slices))
 
     def advance(self, state: GlobalBeliefs) -> GlobalBeliefs:
         """Return the posteriors given expected features under those of a state."""
@@ -270,7 +268,9 @@ class Updates:
             found |= self._update(spread, roles, moments)
         return GlobalBeliefs.of_posteriors(found)
 
-    def _update(self, sites: Sequence[str], roles: Mapping[str, str], moments: Moments) -> dict[str, ContinuousPosterior]:
+    def _update(
+        self, sites: Sequence[str], roles: Mapping[str, str], moments: Moments
+    ) -> dict[str, ContinuousPosterior]:
         """Return the posteriors of sites with counts."""
         total = self._count(sites, roles, moments)
         found = {}

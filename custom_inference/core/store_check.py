@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.constraints import Constraint
 
+from custom_inference.compiled.programs import compiled_engines
 from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Objective
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, LocalSolver
 from custom_inference.core.posteriors import POSTERIORS
 from custom_inference.core.posteriors.protocol import DOMAINS
-from custom_inference.compiled.programs import compiled_engines
 from custom_inference.core.registry import engine_for, objective_named
 from custom_inference.core.stages import Stage, Stages
 from custom_inference.core.store_method import method_from_json

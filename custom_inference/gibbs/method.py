@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.gibbs import CompiledSampler
+from custom_inference.compiled.programs import compiled_engines
 from custom_inference.core.align import match_components
 from custom_inference.core.diagnostics import convergence, effective_size, r_hat, round_for_file
 from custom_inference.core.ended import Ended
@@ -112,8 +114,9 @@ class CollapsedGibbs(Settings, Method):
         return (local.but("not sampled") if local.what else drawn).to(data.x.device)
 
     def sampler(self, model: Model) -> Sampler:
-        """Raises MethodError for models without one."""
-        return sampler_of(model)
+        """Return the sampler of a model, of programs of one's own that of compiled ones. Raises MethodError for models
+        without one."""
+        return CompiledSampler() if compiled_engines(model) else sampler_of(model)
 
     def _plan_draws(self, model: Model, rows: int, entries: int | None) -> tuple[tuple[str, ...], int, int]:
         """The sites whose draws are kept, of every how many draws the locals are, and of how many those sites."""
@@ -144,6 +147,8 @@ class CollapsedGibbs(Settings, Method):
             for record in usable[1:] if sets else ():
                 record.relabel(match_components(best.profile, record.profile, within=sets, by_distance=True))
             agreeing = [best, *(one for one in usable[1:] if one.agrees(best, sets))]
+        elif self.align:
+            agreeing = sampler.settle(model, usable)
         total, zero = sum(one.count for one in agreeing), torch.zeros(())
         params = {s: sum((one.mean[s] * (one.count / total) for one in agreeing), zero) for s in model.global_sites}
         diagnostics, length = _diagnostics(model, agreeing), _shortest(agreeing)
@@ -191,7 +196,7 @@ class CollapsedGibbs(Settings, Method):
         if interrupted:
             parts = [f"interrupted after {sum(r.sweeps for r in records)} sweeps in all; {drawn}"]
         parts += [found["agreement"]] if "agreement" in found else []
-        if self.align and first.sampler.matched:
+        if self.align and (first.sampler.matched or first.sampler.compares):
             moved = "never left" if still else "found"
             parts.append(f"{len(same)} of {len(modes)} chains {moved} these components{say_lower(same)}")
         if found["lp_r_hat"] is None:
@@ -238,7 +243,7 @@ def _diagnostics(model: Model, records: list[Record]) -> dict[str, Any]:
         "lp_r_hat": round_for_file(float(r_hat(lp))),
         "lp_ess": round_for_file(float(effective_size(lp))),
     }
-    own = _collect_watched(records)
+    own = _collect_watched(records) | records[0].sampler.list_watched(records)
     if own:
         agreed = convergence(own)
         found |= {"r_hat": round_for_file(agreed.r_hat), "r_hat_of": agreed.r_hat_of}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -107,6 +107,8 @@ class Sampler(abc.ABC):
     learns: ClassVar[bool] = False
     #: Whether components of draws are matched with those before; not where chains order or turn their draws themselves.
     matched: ClassVar[bool] = True
+    #: Whether chains of all draws are compared once these are there (``settle``).
+    compares: ClassVar[bool] = False
     #: Where set, draws of a site with more entries than this are thinned rather than left out.
     entries: ClassVar[int | None] = None
     #: What ``Chain.log_joint`` is, where it is not log p(x, q).
@@ -148,6 +150,17 @@ class Sampler(abc.ABC):
         its draws of them and of the locals: tensors (chain, ...), by names that begin with "each_"; by default
         nothing."""
         del means, draws, locals_
+        return {}
+
+    def settle(self, model: Model, records: list[Any]) -> list[Any]:
+        """Bring the draws of all chains into one order, where chains are not ``matched`` but ``compares``; return the
+        chains that are in the mode of the first."""
+        del model
+        return records
+
+    def list_watched(self, records: Sequence[Any]) -> dict[str, Any]:
+        """Return what chains are compared by, (chain, draw, ...), beside what they watch; by default nothing."""
+        del records
         return {}
 
     def relabel(self, locals_: Tensor, order: Tensor) -> Tensor:

@@ -117,6 +117,7 @@ def test_standard_errors_say_how_far_estimates_are_off(how, settings):
     assert held_out(lda(), COUNTS, how="left_to_right").standard_error is None  # of one run there is no spread
 
 
+@pytest.mark.slow
 def test_the_default_samplers_agree_on_longer_documents():
     """Eight topics, forty tokens: no sum is feasible; three estimates by different means agree within their errors."""
     rng = np.random.default_rng(0)

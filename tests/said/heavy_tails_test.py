@@ -79,6 +79,7 @@ def test_slopes_of_the_evidence_are_its_differences(freedom):
         assert float(leaf.grad[j]) == pytest.approx((ends[0] - ends[1]) / 2e-4, rel=1e-4, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_counts_with_missing_entries_are_fitted():
     found = fit(Counts(num_features=3), X, progress=False)
     base = found.params["base"].double().numpy()

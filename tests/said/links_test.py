@@ -95,7 +95,9 @@ def test_new_documents_are_linked_by_sums_over_the_topics_of_their_tokens(kind):
             np.testing.assert_allclose(found[m], total, rtol=1e-6)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind != "additive")) for kind in KINDS]
+)
 def test_a_hidden_link_has_its_posterior_probability(kind):
     """Two or three tokens a document: all 2^8 topics of these, given the other links."""
     model, data, linked, params, _ = toy(kind, unknown=True)

@@ -75,7 +75,9 @@ def seeded() -> Tensor:
     return prior
 
 
-@pytest.mark.parametrize("method", ["vb", "map", "gibbs", "cvb0", "svi", "dirichlet"])
+@pytest.mark.parametrize(
+    "method", ["vb", "map", "gibbs", "cvb0", pytest.param("svi", marks=pytest.mark.slow), "dirichlet"]
+)
 def test_topics_with_seed_words_land_on_these_by_every_method(method):
     model = LDA(num_topics=3, vocabulary_size=12).with_concentration(gamma=seeded())
     topic = fit(model, texts(), method=method, seed=1, **QUIET).params["topic"]
@@ -128,6 +130,7 @@ def test_blocks_of_a_graph_stand_where_the_priors_of_their_links_have_them(metho
     assert bool(((own - within).abs() < 0.12).all())
 
 
+@pytest.mark.slow
 def test_places_of_a_program_of_ones_own_stand_where_its_priors_have_them():
     example = StudentMixture.example()
     order = torch.tensor([1, 2, 0])

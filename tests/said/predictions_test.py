@@ -102,6 +102,7 @@ def test_blocks_are_drawn_given_draws_of_the_globals_alone():
 
 
 @pytest.mark.filterwarnings("ignore:.*have no edge")
+@pytest.mark.slow
 def test_intervals_cover_what_graphs_were_drawn_with():
     inside = []
     for seed in range(30):

@@ -174,7 +174,7 @@ def test_the_shell_recommends_and_clips(stars, tmp_path):
     assert float(done.output.splitlines()[-1].split(",")[-1]) <= 5
 
 
-@pytest.mark.parametrize("guide", ["mean_field", "gaussian", "delta", "normal"])
+@pytest.mark.parametrize("guide", ["mean_field", "gaussian", "delta", pytest.param("normal", marks=pytest.mark.slow)])
 def test_sparse_clicks_are_fitted_by_every_guide(guide):
     rng = np.random.default_rng(0)
     user, item = np.nonzero(rng.random((12, 8)) < 0.8)

@@ -104,6 +104,7 @@ METHODS = [
 ]
 
 
+@pytest.mark.slow
 def test_ratings_by_draws():
     value = np.array([4.0, 2.0, 3.5, 1.5, 4.5, 1.0]) - 3
     model = PMF(num_components=1, num_users=3, num_items=3, adaptive=False, biases=False, centre=0.0, unit=1.0)

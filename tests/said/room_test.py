@@ -67,6 +67,7 @@ def test_topics_without_tokens_add_nothing_to_the_bound(more):
             assert objective(10 + more, state, steps) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_fits_are_the_same_however_many_topics_there_are():
     """Of 10 and of 60 at most: the four that there are, and the same predictions."""
     fresh, scores = documents(0)[1], []

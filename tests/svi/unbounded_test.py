@@ -88,6 +88,7 @@ def test_a_log_joint_without_a_maximum_is_said(kind, effect):
     assert "converged" not in fit.status
 
 
+@pytest.mark.slow
 def test_the_default_says_so_and_its_cures_do_not():
     """The default ended with an error of torch's, Gamma of concentration 0, where its line search went to the edge."""
     model, x = Lifted(num_features=3), untreated(Lifted)

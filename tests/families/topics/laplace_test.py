@@ -167,6 +167,7 @@ def test_nodes_of_a_graph_by_svi_and_nuts():
     assert float((spread / fit.posterior.sample(4000).std(0) - 1).abs().mean()) < 0.3
 
 
+@pytest.mark.slow
 def test_responses_are_predicted_from_the_words_alone():
     model, example = swapped("supervised_lda", "logistic")
     two = SupervisedLDA(num_topics=2, vocabulary_size=9).with_priors(topic_proportion=PRIORS["logistic"](2))

@@ -1,0 +1,114 @@
+"""Gibbs sampling of compiled programs: draws of the globals against the posterior by weighted draws of the prior."""
+
+import numpy as np
+import pytest
+import torch
+
+import custom_inference as ci
+from custom_inference.compiled.gibbs import CompiledSampler
+from custom_inference.core.diagnostics import effective_size
+from ppl_models import NOCA, MethodError, PriorError
+from tests.compiled._problems import KINDS, problem, state_of
+
+SAMPLER = CompiledSampler()
+QUICK = [
+    *((name, "conjugate") for name in KINDS),
+    *((name, "other") for name in ("scales", "poisson", "noisy_or", "means")),
+]
+EVERY = [(name, priors) for name in KINDS for priors in ("conjugate", "other")]
+NUM_ROWS, DRAWS = 6, 3000
+
+
+@pytest.fixture(autouse=True)
+def doubles():
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def summarise(model, params, evidence):
+    """Numbers that do not depend on which class is which: of every site the mean of its entries and of their squares,
+    and log p(x | globals)."""
+    found = []
+    for site in model.unknown_sites:
+        value = params[site].double()
+        value = value if bool((value < 0).any()) else torch.log(value.clamp(min=1e-300))
+        found += [float(value.mean()), float(value.square().mean())]
+    return [*found, evidence]
+
+
+def weigh_prior_draws(model, rows):
+    """Posterior means of the numbers, and their standard errors, by draws of the prior."""
+    torch.manual_seed(1)
+    drawn = {site: model.prior(site).expand(shape_of(model, site)).sample((DRAWS,)) for site in model.unknown_sites}
+    numbers, evidence = [], []
+    for s in range(DRAWS):
+        params = {**model.known, **{site: value[s].double() for site, value in drawn.items()}}
+        evidence.append(float(rows.log_evidence(rows.structure.entries.flatten(params)).sum()))
+        numbers.append(summarise(model, params, evidence[-1]))
+    weight = np.exp(np.array(evidence) - max(evidence))
+    weight, numbers = weight / weight.sum(), np.array(numbers)
+    mean = weight @ numbers
+    return mean, np.sqrt(weight**2 @ (numbers - mean) ** 2)
+
+
+def shape_of(model, site):
+    prior = model.prior(site)
+    return tuple(model.shapes[site])[: len(model.shapes[site]) - len(prior.event_shape)]
+
+
+def check_draws(name, priors, sweeps):
+    one = problem(name, priors)
+    data, model = one.data.rows(torch.arange(NUM_ROWS)), one.model
+    chain = SAMPLER.chain(model, data, 3, state_of(model, 1))
+    expected, error = weigh_prior_draws(model, chain.rows)
+    numbers = []
+    for number in range(sweeps + 50):
+        chain.sweep()
+        if number >= 50:
+            numbers.append(summarise(model, chain.draw(), chain.log_joint() - float(model.log_prior(chain.values))))
+    numbers = np.array(numbers)
+    own = numbers.std(0) / np.sqrt(effective_size(numbers[None]))
+    apart = np.abs(numbers.mean(0) - expected) / np.hypot(own, error)
+    assert (apart < 3.5).all(), apart
+
+
+@pytest.mark.parametrize("name, priors", QUICK)
+def test_draws_are_those_of_the_posterior(name, priors):
+    check_draws(name, priors, 400)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name, priors", EVERY)
+def test_many_draws_are_those_of_the_posterior(name, priors):
+    check_draws(name, priors, 4000)
+
+
+def test_a_fit_has_chains_in_one_labelling():
+    rng = np.random.default_rng(0)
+    one = problem("poisson", "conjugate", missing=False)
+    rate = np.array([[1.0, 9.0, 20.0], [12.0, 3.0, 1.0], [30.0, 30.0, 10.0]])
+    x = rng.poisson(rate[rng.integers(0, 3, 120)]).astype(float)
+    fit = ci.fit(one.model, x, method="gibbs", progress=False)
+    assert "gibbs" in ci.methods_for(one.model)
+    assert fit.details["agreeing"] == 4 and fit.draws["rate"].shape[:2] == (4, 50)
+    order = fit.params["rate"][:, 0].argsort()
+    assert np.allclose(fit.params["rate"][order], rate[np.argsort(rate[:, 0])], rtol=0.25)
+    assert (fit.draws["rate"].std((0, 1)) < 0.2 * fit.params["rate"] + 0.3).all()
+    assert fit.details["lp_r_hat"] < 1.1
+    assert np.allclose(np.asarray(fit.transform(x)).sum(1), 1)
+
+
+def test_the_same_seed_gives_the_same_draws():
+    one = problem("noisy_or", "conjugate")
+    method = ci.CollapsedGibbs(num_samples=5, warmup=5, chains=2)
+    first, second = (method.fit(one.model, one.data, seed=4, progress=False) for _ in range(2))
+    assert all(torch.equal(value, second.draws[site]) for site, value in first.draws.items())
+
+
+def test_improper_priors_and_other_models_are_refused():
+    flat = problem("poisson", "flat")
+    with pytest.raises(PriorError, match="'rate' is improper"):
+        ci.fit(flat.model, flat.data, method="gibbs", progress=False)
+    with pytest.raises(MethodError, match="no collapsed Gibbs sampler"):
+        ci.CollapsedGibbs().fit(NOCA(num_components=2, num_features=3), np.eye(3), progress=False)
