@@ -79,8 +79,10 @@ class Block:
         """The sites whose entries its parameters depend on."""
         return frozenset().union(*(one.sites for one in self.sources))
 
-    def tables(self, natural: Tensor, part: Part | None) -> Tensor:
-        """Return the log tables (G, N or 1, *sizes)."""
+    def tables(self, natural: Tensor | tuple[Tensor, ...], part: Part | None) -> Tensor:
+        """Return the log tables (G, N or 1, *sizes); of several natural parameters their mean."""
+        if isinstance(natural, tuple):
+            return torch.stack([self.tables(one, part) for one in natural]).mean(0)
         number = len(self.scopes)
         if self.own is not None and self.own_base is not None:
             each = natural @ self.own.T + self.own_base  # (G, C, U, S)

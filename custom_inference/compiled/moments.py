@@ -10,13 +10,14 @@ Under q the entries of a block count by E of its natural parameters:
     place        E m and Var m
     spread       E 1 / v^2, E log v
 
-What is said of success and of sums is the best bound that hidden causes, and shares of events, allow: by Jensen's
-inequality, with their own posterior at its optimum.
+Entries that stand anywhere else, as those of logistic regressions, are normals on the unconstrained scale, and what is
+said of them is a mean over fixed draws (``open_beliefs``). What is said of success and of sums is the best bound that
+hidden causes, and shares of events, allow: by Jensen's inequality, with their own posterior at its optimum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +56,8 @@ class Moments:
     roots: Mapping[str, Tensor]
     unknown: frozenset[str]
     spans: Mapping[str, slice]
+    open: frozenset[str] = frozenset()
+    draws: tuple[Tensor, ...] = ()
 
     @property
     def shares(self) -> Tensor:
@@ -72,12 +75,16 @@ class Moments:
 Expected = tuple[Tensor, ...]
 
 
-def expect_natural(block: Block, moments: Moments) -> Tensor:
+def expect_natural(block: Block, moments: Moments) -> Any:
     """Return the expected natural parameters (G, C, U, F) of a block; of normals (G, C, U, 3): two parameters that give
-    the density at the expected precision, and what is added to it.
+    the density at the expected precision, and what is added to it. Of laws without features what they are at every
+    draw.
     """
     if not block.sites & moments.unknown:
         return block.natural(moments.value)
+    if block.sites & moments.open and not isinstance(block.law, NormalLaw):
+        every = tuple(block.natural(flat) for flat in moments.draws)
+        return every if block.is_direct else _average(every)
     expected = expect_parameters(block, moments)
     join = next(join for kind, join in _JOINS.items() if issubclass(type(block.law), kind))
     return join(expected)
@@ -88,9 +95,25 @@ def expect_parameters(block: Block, moments: Moments) -> dict[str, Expected]:
     found = {}
     for name, source in zip(block.law.names, block.sources, strict=True):
         kind = block.law.kinds[name]
-        known = not source.sites & moments.unknown
-        found[name] = _OF_NUMBERS[kind](source.parameters(moments.value)) if known else _EXPECT[kind](source, moments)
+        if source.sites & moments.open:
+            found[name] = _expect_drawn(kind, source, moments)
+        elif source.sites & moments.unknown:
+            found[name] = _EXPECT[kind](source, moments)
+        else:
+            found[name] = _OF_NUMBERS[kind](source.parameters(moments.value))
     return found
+
+
+def _average(every: Sequence[Tensor]) -> Tensor:
+    return torch.stack([*every]).mean(0)
+
+
+def _expect_drawn(kind: str, source: Source, moments: Moments) -> Expected:
+    """Return what is said of a parameter by the draws of its entries."""
+    every = [source.parameters(flat) for flat in moments.draws]
+    if kind == "place":
+        return _average(every)[..., 0], torch.stack(every).var(0, correction=0)[..., 0]
+    return tuple(_average(said) for said in zip(*map(_OF_NUMBERS[kind], every), strict=True))
 
 
 def standing_parameters(block: Block, moments: Moments, *, shares: bool = False) -> Tensor:
@@ -99,7 +122,9 @@ def standing_parameters(block: Block, moments: Moments, *, shares: bool = False)
     parts = []
     for name, source in zip(block.law.names, block.sources, strict=True):
         kind = block.law.kinds.get(name, "")
-        if kind == "place" or (kind == "rate" and not shares) or not source.sites & moments.unknown:
+        if source.sites & moments.open:
+            parts.append(_average([source.parameters(flat) for flat in moments.draws]))
+        elif kind == "place" or (kind == "rate" and not shares) or not source.sites & moments.unknown:
             parts.append(source.parameters(moments.value))
         elif kind == "spread":
             parts.append(_expect_spread(source, moments)[0].rsqrt().unsqueeze(-1))

@@ -48,7 +48,11 @@ class OpenSites:
 
     def expect(self, free: dict[str, Tensor]) -> Tensor:
         """Return Q, but for what does not depend on these sites."""
-        flat = self.entries.flatten({**self.fixed, **self.values(free)})
+        return self.expect_at(self.values(free))
+
+    def expect_at(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Return the same at values of the sites."""
+        flat = self.entries.flatten({**self.fixed, **values})
         terms = [block.expect(flat, counted, part) for block, counted, part in self.involved]
         return sum(terms, flat.new_zeros(()))
 

@@ -274,9 +274,10 @@ class Steps:
         return {**state, **{site: value.to(state[site]) for site, value in climb.values(found).items()}}
 
     def open_sites(
-        self, state: dict[str, Tensor], statistics: Sequence[Tensor], parts: Sequence[Part | None]
-    ) -> OpenSites:
-        """Return Q plus the log prior as a function of the sites without closed forms."""
+        self, state: dict[str, Tensor], statistics: Sequence[Tensor], parts: Sequence[Part | None],
+        sites: tuple[str, ...] = (),
+    ) -> OpenSites:  # fmt: skip
+        """Return Q plus the log prior as a function of some sites, by default of those without closed forms."""
         unknown = self.model.unknown_sites
         beside = [s for s in unknown if set(arguments_of(self.model.priors[s])) & set(self.climbing)]
         own, others = ([s for s in part if s in (*self.climbing, *beside)] for part in self._priced)
@@ -291,10 +292,10 @@ class Steps:
         involved = [
             (block.to(like), counted.double(), part if part is None or not block.is_direct else part.to(like))
             for block, counted, part in zip(self.blocks, statistics, parts, strict=True)
-            if block.sites & set(self.climbing)
+            if block.sites & set(sites or self.climbing)
         ]
-        maps: dict[str, Any] = {s: biject_to(self.model.prior(s, values=fixed).support) for s in self.climbing}
-        units = {site: self.units.get(site, 1.0) for site in self.climbing}
+        maps: dict[str, Any] = {s: biject_to(self.model.prior(s, values=fixed).support) for s in sites or self.climbing}
+        units = {site: self.units.get(site, 1.0) for site in maps}
         return OpenSites(self.entries, fixed, involved, maps, units, log_prior)
 
     @cached_property

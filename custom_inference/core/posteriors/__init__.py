@@ -19,7 +19,13 @@ from custom_inference.core.posteriors.dirichlet import (
     JointDirichletMixture,
     SticksPosterior,
 )
-from custom_inference.core.posteriors.entries import GridPosterior, JointNormalPosterior, NormalPosterior
+from custom_inference.core.posteriors.entries import (
+    GridPosterior,
+    JointNormalPosterior,
+    LogitNormalPosterior,
+    LogNormalPosterior,
+    NormalPosterior,
+)
 from custom_inference.core.posteriors.finite import (
     BernoulliPosterior,
     CodePosterior,
@@ -54,8 +60,10 @@ __all__ = [
     "KnownPosterior",
     "LabellingPosterior",
     "LocalPosterior",
+    "LogNormalPosterior",
     "LogisticNormalPosterior",
     "LogisticPosterior",
+    "LogitNormalPosterior",
     "MixedPosterior",
     "NormalPosterior",
     "PointPosterior",

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import MultivariateNormal, Normal
+from torch.distributions import ExpTransform, MultivariateNormal, Normal, SigmoidTransform
 
 from custom_inference.core.posteriors.continuous import ElementwisePosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, normal_quantiles
+
+#: Nodes of integrals over one normal.
+_NODES = 41
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,61 @@ class NormalPosterior(ElementwisePosterior):
 
     def elements(self, local: Tensor) -> Tensor:
         return Normal(self.location, self.scale, validate_args=False).log_prob(local)
+
+
+class MappedNormalPosterior(ElementwisePosterior):
+    """Normal(location, scale^2) of a function of every entry, independent of the others."""
+
+    location: Tensor
+    scale: Tensor
+    #: From the real line to the entries.
+    transform: ClassVar[Any]
+
+    @property
+    def mean(self) -> Tensor:
+        return self._integrate(1)
+
+    @property
+    def variance(self) -> Tensor:
+        return (self._integrate(2) - self.mean.square()).clamp(min=0)
+
+    def _integrate(self, power: int) -> Tensor:
+        """Return the mean of a power of the entries, by Gauss-Hermite quadrature."""
+        node, weight = (torch.as_tensor(part).to(self.location) for part in np.polynomial.hermite_e.hermegauss(_NODES))
+        value = self.transform(self.location.unsqueeze(-1) + self.scale.unsqueeze(-1) * node) ** power
+        return value @ weight / weight.sum()
+
+    def quantiles(self, levels: Sequence[float]) -> Tensor:
+        return self.transform(normal_quantiles(self.location, self.scale.square(), levels))
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        noise = _draw_noise((num_samples, *self.location.shape), self.location, seed)
+        return self.transform(self.location + self.scale * noise)
+
+    def elements(self, local: Tensor) -> Tensor:
+        free = self.transform.inv(local)
+        volume = self.transform.log_abs_det_jacobian(free, local)
+        return Normal(self.location, self.scale, validate_args=False).log_prob(free) - volume
+
+
+@dataclass(frozen=True)
+class LogNormalPosterior(MappedNormalPosterior):
+    """A normal of the logarithm of every entry."""
+
+    location: Annotated[Tensor, "*"]
+    scale: Annotated[Tensor, "*", "positive"]
+
+    transform = ExpTransform()
+
+
+@dataclass(frozen=True)
+class LogitNormalPosterior(MappedNormalPosterior):
+    """A normal of the logit of every entry."""
+
+    location: Annotated[Tensor, "*"]
+    scale: Annotated[Tensor, "*", "positive"]
+
+    transform = SigmoidTransform()
 
 
 @dataclass(frozen=True)
