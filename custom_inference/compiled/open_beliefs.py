@@ -19,7 +19,6 @@ from scipy.special import ndtri
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
-from custom_inference.compiled.open_sites import OpenSites
 from custom_inference.compiled.steps import Steps
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise
@@ -32,7 +31,7 @@ from custom_inference.core.posteriors import (
 from ppl_models import Model
 
 #: Draws that stand for a normal, iterations of a climb in one update, and the scale that posteriors begin with.
-_FIXED, _ITERATIONS, _FIRST = 32, 8, 0.1
+_FIXED, _ITERATIONS, _FIRST = 24, 5, 0.1
 #: Support -> the posterior of sites without counts.
 OPEN: dict[Any, type[ContinuousPosterior]] = {
     constraints.real: NormalPosterior, constraints.positive: LogNormalPosterior,
@@ -96,7 +95,8 @@ def climb_open(
     def bound(free: dict[str, Tensor]) -> Tensor:
         parts = {site: (free[f"{site}/location"], free[f"{site}/log_scale"].exp()) for site in sites}
         draws = {site: draw_free(*part) for site, part in parts.items()}
-        expected = torch.stack([_expect(model, open_sites, {s: d[n] for s, d in draws.items()}) for n in range(_FIXED)])
+        values = {site: transform_of(model, site)(drawn) for site, drawn in draws.items()}
+        expected = open_sites.expect_over(values)
         others = [expect_log_prior(model, site, *part) + entropy_of(part[1]) for site, part in parts.items()]
         return (expected.mean() + torch.stack(others).sum()) / max(1, len(rows))
 
@@ -108,7 +108,3 @@ def climb_open(
         )  # pyright: ignore[reportCallIssue]
         for site in sites
     }
-
-
-def _expect(model: Model, open_sites: OpenSites, free: Mapping[str, Tensor]) -> Tensor:
-    return open_sites.expect_at({site: transform_of(model, site)(value) for site, value in free.items()})

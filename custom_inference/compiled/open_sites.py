@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.blocks import Block, Part
-from custom_inference.compiled.sources import Entries
+from custom_inference.compiled.sources import Entries, ProgramSource
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,25 @@ class OpenSites:
 
     def expect_at(self, values: Mapping[str, Tensor]) -> Tensor:
         """Return the same at values of the sites."""
-        flat = self.entries.flatten({**self.fixed, **values})
-        terms = [block.expect(flat, counted, part) for block, counted, part in self.involved]
-        return sum(terms, flat.new_zeros(()))
+        return self.expect_over({site: value.unsqueeze(0) for site, value in values.items()})[0]
+
+    def expect_over(self, draws: Mapping[str, Tensor]) -> Tensor:
+        """Return the same at several values (S, *shape) of the sites, (S,)."""
+        number = len(next(iter(draws.values())))
+        every = {site: value.expand(number, *value.shape) for site, value in self.fixed.items()} | dict(draws)
+        flats = torch.cat([every[site].reshape(number, -1) for site in self.entries.shapes], 1)
+        total = flats.new_zeros(number)
+        for block, counted, part in self.involved:
+
+            def expect(flat: Tensor, block: Block = block, counted: Any = counted, part: Any = part) -> Tensor:
+                return block.expect(flat, counted, part)
+
+            runs = any(isinstance(source, ProgramSource) for source in block.sources)
+            if number == 1 or runs or block.is_direct:
+                total = total + torch.stack([expect(flat) for flat in flats])
+            else:
+                total = total + torch.func.vmap(expect)(flats)
+        return total
 
     def density(self, free: dict[str, Tensor]) -> Tensor:
         """Return Q plus the log prior."""
