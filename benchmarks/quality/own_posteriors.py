@@ -44,7 +44,7 @@ _INTRO = (
     "Posteriors over the globals of programs written in a few lines, 60 rows each, by what is compiled from them. "
     "*Beside NUTS*: how far posterior means of entries of the globals are from those by NUTS at most, in standard "
     "deviations of these, and the ratios of standard deviations to those by NUTS: below 1 a posterior is too narrow. "
-    "Classes that may change places are brought into one order first. *Calibration*: ranks of the truth among draws, of "
+    "Classes that may change places are brought into one order. *Calibration*: ranks of the truth among draws, of "
     "data that the program draws itself (20 rows); what intervals hold is averaged over all quantities. Variational "
     "Bayes takes latents and globals for independent, and so is too narrow where they are not, as where causes are "
     "hidden once more."

@@ -39,3 +39,12 @@ class Elsewhere(ci.Exact):
 @pytest.mark.parametrize("name", ["two_flags", "two_state_chain"])
 def test_posteriors_under_other_rates_are_not(name):
     assert not check(name, Elsewhere()).passed
+
+
+def test_whole_fits_by_compiled_gibbs_are_calibrated():
+    """Of latents, too, whose rows the program holds along an axis of its own."""
+    gibbs = ci.CollapsedGibbs(chains=1, warmup=20, num_samples=60, search=False)
+    case = case_of("annotators").few(10)
+    found = check("annotators", gibbs, of="globals", at=None, like=case.data, num_simulations=8, num_draws=49)
+    assert found.passed, found.table
+    assert {"weight", "confusion", "truth"} <= {line.partition("[")[0] for line in found.table.index}

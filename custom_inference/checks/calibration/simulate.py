@@ -19,7 +19,13 @@ from custom_inference.compiled.labels import find_places, reorder
 from custom_inference.core.draws import posterior_draws
 from custom_inference.core.exchangeable import exchangeable, has_standard_form
 from custom_inference.core.isolation import default_dtype, own_store
-from custom_inference.core.latent_values import code_of, is_own_of_rows, latent_values, split_draws
+from custom_inference.core.latent_values import (
+    code_of,
+    is_own_of_rows,
+    latent_values,
+    layout_of_model,
+    split_draws,
+)
 from custom_inference.core.predictive import sample_rows
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.settings import require_whole
@@ -218,7 +224,11 @@ def _of_fit(problem: Problem, drawn: Drawn, seeds: Mapping[str, int]) -> Values:
     values = {site: torch.stack([one[site] for one in each]) for site in truth}
     # Proportions that are equal but for rounding are ties, as the only one of one component, which is 1.
     values |= {s: torch.round(v, decimals=_DECIMALS) for s, v in values.items() if _is_simplex(model, s)}
-    if not own:
+    if own:  # the program may hold rows along any axis
+        layout = layout_of_model(model, drawn.params, drawn.data)
+        codes = torch.stack([layout.encode({site: one[site] for site in local}, drawn.data.x) for one in each])
+        values |= split_draws(model, drawn.params, drawn.data, codes)
+    else:
         values[model.local_site] = one_hot(model, values[model.local_site])
     return values | found
 
