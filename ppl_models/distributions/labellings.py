@@ -13,10 +13,12 @@ from torch.distributions import biject_to, constraints, transform_to
 from torch.distributions.kl import register_kl
 from torch.distributions.transforms import Transform
 
-from ppl_models.core.errors import require_room
+from ppl_models.core.errors import ModelError, require_room
 from ppl_models.distributions.basic import Law, Shape, UnexpandedLaw
 from ppl_models.distributions.normals import InUnits
 
+#: What marks the nodes (E,) of dyads as their first or second ones, 0 or 1: an attribute of the tensor.
+END = "_end_of_dyads"
 #: Listing more labelings than this would need gigabytes before any data are seen.
 MAX_LABELINGS = 2**22
 
@@ -97,6 +99,22 @@ class EndBlocks(NamedTuple):
 
     first: Tensor
     second: Tensor
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the blocks at the ends of the dyads, of a labelling that is looked up there: ``z[..., i]``.
+
+        Raises ModelError for a look-up of other nodes, whose blocks are not known here.
+        """
+        index = key[-1] if isinstance(key, tuple) else key
+        if not torch.is_tensor(index):
+            return tuple.__getitem__(self, key)
+        end = getattr(index, END, None)
+        if end is None or (isinstance(key, tuple) and key[:-1] != (Ellipsis,)):
+            raise ModelError(
+                "the blocks of a graph's nodes are looked up elsewhere than at the ends of its dyads; expected "
+                "z[..., i] and z[..., j] at the i and j that 'with graph as (i, j)' gives, as they are"
+            )
+        return self.first if end == 0 else self.second
 
     @classmethod
     def at(cls, block: Tensor | EndBlocks, i: Tensor, j: Tensor) -> EndBlocks:
