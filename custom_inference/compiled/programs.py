@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from custom_inference.compiled.engine import CompiledExact
+from custom_inference.compiled.graphs.engine import DyadMeanField
 from custom_inference.core.engine import Engine
 from custom_inference.core.latent_values import is_own_of_rows
-from ppl_models import Model
+from custom_inference.core.registry import engines_of
+from ppl_models import GraphModel, Model
 
 
 def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
@@ -15,6 +17,17 @@ def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
 
     Whether the program has the structure that they need is found when rows are read: they raise NotCompiled then.
     """
+    if is_own_of_graphs(model):
+        return {DyadMeanField.name: DyadMeanField}
     if is_own_of_rows(model) and not model.has_continuous_locals:
         return {CompiledExact.name: CompiledExact}
     return {}
+
+
+def is_own_of_graphs(model: Model) -> bool:
+    """Whether the model is a program of a graph without closed-form engines whose only latent is one choice of every
+    node."""
+    if not isinstance(model, GraphModel) or engines_of(model):
+        return False
+    site = model.sites[model.local_site]
+    return site.choice is not None and site.plates == ("node",) and not site.dims and len(model.row_latents) == 1

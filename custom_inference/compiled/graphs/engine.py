@@ -1,0 +1,143 @@
+"""Mean field of the programs of graphs, as an engine that is compiled from the program.
+
+q(z) = prod_n Cat(phi_n) with points of the globals: variational EM. The responsibilities are part of the state, as the
+values of the globals alone do not say which of many optima is meant.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from scipy.special import softmax
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from custom_inference.compiled.engine import EverySite
+from custom_inference.compiled.graphs.rows import DyadRows, Floats
+from custom_inference.compiled.graphs.starts import DyadStarts, divide
+from custom_inference.compiled.graphs.steps import GraphSteps
+from custom_inference.compiled.graphs.structure import structure_if_known
+from custom_inference.compiled.graphs.sweep import DyadTables, bound_at, name_blocks, sweep
+from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
+from custom_inference.core.posteriors import CodePosterior
+from custom_inference.core.states import PointsWithLocals, State, move_state, values_of
+from custom_inference.families.blocks.mean_field import RESPONSIBILITY, code_posterior, division_of
+from ppl_models import Data, GraphModel
+
+#: Sweeps over the nodes in one E step, at most.
+SWEEPS = 5
+#: Divisions that a cold start tries, and the sweeps after which they are compared.
+_TRIES, _COLD_SWEEPS = 4, 30
+
+
+@dataclass(frozen=True, kw_only=True)
+class DyadMeanField(DyadStarts, Engine[DyadRows, PointsWithLocals]):
+    """q(z) = prod_n Cat(phi_n), node after node; M steps in closed form, or by climbing."""
+
+    name = "mean_field"
+    state: ClassVar[type[State]] = PointsWithLocals
+    any_prior_of = EverySite()
+    additive = False
+    one_process = True
+
+    #: Itself: its proposals are its own.
+    engine = property(lambda self: self)  # pyright: ignore[reportAssignmentType]
+
+    def rows(self, model: GraphModel, data: Data) -> DyadRows:
+        """Read the graph. Raises NotCompiled where the program is no product of laws of nodes and dyads."""
+        return DyadRows.of(model, data)
+
+    def steps(self, model: GraphModel, rows: DyadRows) -> GraphSteps:
+        """Return the M step of the program at the model's priors, found once."""
+        known = rows.structure.steps
+        if model not in known:
+            known[model] = GraphSteps.of_graph(model, rows.structure)
+        return known[model]
+
+    def tables(self, model: GraphModel, state: PointsWithLocals | Params, rows: DyadRows) -> DyadTables:
+        """Evaluate the laws at the values of the globals."""
+        values = values_of(model, state)
+        entries = rows.structure.entries
+        flat = entries.flatten({site: values[site].detach().cpu().double() for site in entries.shapes})
+        with torch.no_grad():
+            return DyadTables.at(rows, flat)
+
+    def e_step(
+        self, model: GraphModel, state: PointsWithLocals | Params, rows: DyadRows, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
+    ) -> EStep:  # fmt: skip
+        """Sweep over the nodes from the state's responsibilities; without any, from the best of some divisions."""
+        at = self.tables(model, state, rows)
+        known = warm[RESPONSIBILITY] if warm else division_of(state)
+        phi = _start_cold(at, rows, generator) if known is None else known.detach().cpu().double().numpy().copy()
+        sweep(at, rows, phi, SWEEPS, temperature)
+        counted = rows.count(phi, at.weight)
+        bound = bound_at(at, rows, phi, counted, temperature)
+        found = {RESPONSIBILITY: torch.as_tensor(phi)}
+        statistics = {"dyads": torch.as_tensor(counted)}
+        return EStep(statistics, found, torch.tensor([bound], dtype=torch.float64))
+
+    def bound(
+        self, model: GraphModel, state: PointsWithLocals | Params, rows: DyadRows, responsibility: Tensor
+    ) -> Tensor:
+        """Compute the bound at any responsibilities (N, K), (1,)."""
+        at, phi = self.tables(model, state, rows), responsibility.detach().double().numpy()
+        return torch.tensor([bound_at(at, rows, phi, rows.count(phi, at.weight))], dtype=torch.float64)
+
+    def m_step(
+        self, model: GraphModel, state: PointsWithLocals | Params, step: EStep, rows: DyadRows
+    ) -> PointsWithLocals:
+        share = step.locals[RESPONSIBILITY]
+        nodes = share.sum(0) if rows.structure.alike_nodes else share
+        counted = [nodes.reshape(1, 1, -1, share.shape[1]), step.statistics["dyads"].flatten(0, 1)[None, :, None]]
+        values = {site: value.double() for site, value in values_of(model, state).items()}
+        values = self.steps(model, rows).advance(values, counted, float(len(rows)), (None, None))
+        return PointsWithLocals(move_state(values, rows.like), {RESPONSIBILITY: share})
+
+    def prior_term(self, model: GraphModel, state: PointsWithLocals | Params) -> Tensor:
+        structure = structure_if_known(model)
+        values = {site: value.double() for site, value in values_of(model, state).items()}
+        if structure is None:
+            return model.log_prior(values)
+        return structure.steps[model].log_prior(values) if model in structure.steps else model.log_prior(values)
+
+    def posterior(self, model: GraphModel, state: PointsWithLocals, rows: DyadRows, step: EStep) -> CodePosterior:
+        return code_posterior(step._replace(locals={RESPONSIBILITY: step.locals[RESPONSIBILITY].to(rows.like)}))
+
+    def from_point(
+        self, model: GraphModel, params: Params, rows: DyadRows, e_step: InitialStep
+    ) -> PointsWithLocals:
+        """Return the given values with the division that suits them."""
+        return PointsWithLocals(params, {RESPONSIBILITY: e_step().locals[RESPONSIBILITY]})
+
+    def from_responsibilities(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> PointsWithLocals:
+        """Return a state that suits a division of the nodes, (N, K)."""
+        phi = responsibility.double()
+        start = {site: value for site, value in rows.structure.probe.draw_globals().items()}
+        counted = torch.as_tensor(rows.count(phi.numpy(), np.ones((2, len(rows)))))
+        step = EStep({"dyads": counted}, {RESPONSIBILITY: phi}, phi.new_zeros(1))
+        return self.m_step(model, start, step, rows)
+
+    def initial(self, model: GraphModel, rows: DyadRows, generator: torch.Generator) -> PointsWithLocals:
+        """Put every node into a random block."""
+        label = torch.randint(rows.num_labels, (len(rows),), generator=generator)
+        return self.from_responsibilities(model, one_hot(label, rows.num_labels).double(), rows)
+
+
+def _start_cold(at: DyadTables, rows: DyadRows, generator: torch.Generator | None) -> Floats:
+    """Return the best phi that sweeps find from the labels' laws alone, and from some divisions of the nodes."""
+    size = rows.num_labels
+    phi = np.ascontiguousarray(np.broadcast_to(softmax(at.labels, 1), (len(rows), size)))
+    if size == 1:
+        return phi
+    seed = 0 if generator is None else int(torch.randint(2**31, (), generator=generator))
+    labels = [label for number in range(_TRIES) for label in divide(rows, seed, number)]
+    starts = [phi, *(np.ascontiguousarray(name_blocks(at, rows, np.eye(size)[label])) for label in labels)]
+    scores = []
+    for one in starts:
+        sweep(at, rows, one, _COLD_SWEEPS)
+        scores.append(bound_at(at, rows, one, rows.count(one, at.weight)))
+    return starts[int(np.argmax(scores))]
