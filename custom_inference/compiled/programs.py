@@ -9,7 +9,7 @@ from custom_inference.compiled.graphs.engine import DyadMeanField
 from custom_inference.core.engine import Engine
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.registry import engines_of
-from ppl_models import GraphModel, Model
+from ppl_models import Model
 
 
 def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
@@ -17,17 +17,8 @@ def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
 
     Whether the program has the structure that they need is found when rows are read: they raise NotCompiled then.
     """
-    if is_own_of_graphs(model):
+    if engines_of(model).get(DyadMeanField.name) is DyadMeanField:
         return {DyadMeanField.name: DyadMeanField}
     if is_own_of_rows(model) and not model.has_continuous_locals:
         return {CompiledExact.name: CompiledExact}
     return {}
-
-
-def is_own_of_graphs(model: Model) -> bool:
-    """Whether the model is a program of a graph without closed-form engines whose only latent is one choice of every
-    node."""
-    if not isinstance(model, GraphModel) or engines_of(model):
-        return False
-    site = model.sites[model.local_site]
-    return site.choice is not None and site.plates == ("node",) and not site.dims and len(model.row_latents) == 1

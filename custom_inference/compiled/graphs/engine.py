@@ -1,13 +1,14 @@
-"""Mean field of the programs of graphs, as an engine that is compiled from the program.
+"""Engines that are compiled from the programs of graphs.
 
-q(z) = prod_n Cat(phi_n) with points of the globals: variational EM. The responsibilities are part of the state, as the
+Mean field is q(z) = prod_n Cat(phi_n) with points of the globals: variational EM. The responsibilities are part of the state, as the
 values of the globals alone do not say which of many optima is meant.
 """
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,18 +34,15 @@ SWEEPS = 5
 _TRIES, _COLD_SWEEPS = 4, 30
 
 
-@dataclass(frozen=True, kw_only=True)
-class DyadMeanField(DyadStarts, Engine[DyadRows, PointsWithLocals]):
-    """q(z) = prod_n Cat(phi_n), node after node; M steps in closed form, or by climbing."""
+class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
+    """Base of the engines of programs of graphs: points of the globals, M steps in closed form or by climbing."""
 
-    name = "mean_field"
-    state: ClassVar[type[State]] = PointsWithLocals
     any_prior_of = EverySite()
     additive = False
     one_process = True
 
     #: Itself: its proposals are its own.
-    engine = property(lambda self: self)  # pyright: ignore[reportAssignmentType]
+    engine = property(lambda self: self)  # pyright: ignore[reportAssignmentType,reportIncompatibleVariableOverride]
 
     def rows(self, model: GraphModel, data: Data) -> DyadRows:
         """Read the graph. Raises NotCompiled where the program is no product of laws of nodes and dyads."""
@@ -64,6 +62,43 @@ class DyadMeanField(DyadStarts, Engine[DyadRows, PointsWithLocals]):
         flat = entries.flatten({site: values[site].detach().cpu().double() for site in entries.shapes})
         with torch.no_grad():
             return DyadTables.at(rows, flat)
+
+    def best(self, model: GraphModel, values: Params, labelled: Tensor, counted: Tensor, rows: DyadRows) -> Params:
+        """Return values of the globals at their best given the probabilities (N, K) of labels and the expected features
+        (K, K, F) of dyads."""
+        nodes = labelled.sum(0) if rows.structure.alike_nodes else labelled
+        statistics = [nodes.reshape(1, 1, -1, labelled.shape[1]), counted.flatten(0, 1)[None, :, None]]
+        values = {site: value.double() for site, value in values.items()}
+        return move_state(self.steps(model, rows).advance(values, statistics, float(len(rows)), (None, None)), rows.like)
+
+    def prior_term(self, model: GraphModel, state: Any) -> Tensor:
+        structure = structure_if_known(model)
+        values = {site: value.double() for site, value in values_of(model, state).items()}
+        if structure is None:
+            return model.log_prior(values)
+        return structure.steps[model].log_prior(values) if model in structure.steps else model.log_prior(values)
+
+    def divided(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> Params:
+        """Return values of the globals that suit a division of the nodes, (N, K)."""
+        counted = torch.as_tensor(rows.count(responsibility.double().numpy(), np.ones((2, len(rows)))))
+        return self.best(model, rows.structure.probe.draw_globals(), responsibility.double(), counted, rows)
+
+    @abc.abstractmethod
+    def from_responsibilities(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> Any:
+        """Return a state that suits a division of the nodes, (N, K)."""
+
+    def initial(self, model: GraphModel, rows: DyadRows, generator: torch.Generator) -> Any:
+        """Put every node into a random block."""
+        label = torch.randint(rows.num_labels, (len(rows),), generator=generator)
+        return self.from_responsibilities(model, one_hot(label, rows.num_labels).double(), rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DyadMeanField(DyadEngine):
+    """q(z) = prod_n Cat(phi_n), node after node."""
+
+    name = "mean_field"
+    state: ClassVar[type[State]] = PointsWithLocals
 
     def e_step(
         self, model: GraphModel, state: PointsWithLocals | Params, rows: DyadRows, warm: Warm = None, *,
@@ -91,18 +126,8 @@ class DyadMeanField(DyadStarts, Engine[DyadRows, PointsWithLocals]):
         self, model: GraphModel, state: PointsWithLocals | Params, step: EStep, rows: DyadRows
     ) -> PointsWithLocals:
         share = step.locals[RESPONSIBILITY]
-        nodes = share.sum(0) if rows.structure.alike_nodes else share
-        counted = [nodes.reshape(1, 1, -1, share.shape[1]), step.statistics["dyads"].flatten(0, 1)[None, :, None]]
-        values = {site: value.double() for site, value in values_of(model, state).items()}
-        values = self.steps(model, rows).advance(values, counted, float(len(rows)), (None, None))
-        return PointsWithLocals(move_state(values, rows.like), {RESPONSIBILITY: share})
-
-    def prior_term(self, model: GraphModel, state: PointsWithLocals | Params) -> Tensor:
-        structure = structure_if_known(model)
-        values = {site: value.double() for site, value in values_of(model, state).items()}
-        if structure is None:
-            return model.log_prior(values)
-        return structure.steps[model].log_prior(values) if model in structure.steps else model.log_prior(values)
+        found = self.best(model, values_of(model, state), share, step.statistics["dyads"], rows)
+        return PointsWithLocals(found, {RESPONSIBILITY: share})
 
     def posterior(self, model: GraphModel, state: PointsWithLocals, rows: DyadRows, step: EStep) -> CodePosterior:
         return code_posterior(step._replace(locals={RESPONSIBILITY: step.locals[RESPONSIBILITY].to(rows.like)}))
@@ -114,17 +139,7 @@ class DyadMeanField(DyadStarts, Engine[DyadRows, PointsWithLocals]):
         return PointsWithLocals(params, {RESPONSIBILITY: e_step().locals[RESPONSIBILITY]})
 
     def from_responsibilities(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> PointsWithLocals:
-        """Return a state that suits a division of the nodes, (N, K)."""
-        phi = responsibility.double()
-        start = {site: value for site, value in rows.structure.probe.draw_globals().items()}
-        counted = torch.as_tensor(rows.count(phi.numpy(), np.ones((2, len(rows)))))
-        step = EStep({"dyads": counted}, {RESPONSIBILITY: phi}, phi.new_zeros(1))
-        return self.m_step(model, start, step, rows)
-
-    def initial(self, model: GraphModel, rows: DyadRows, generator: torch.Generator) -> PointsWithLocals:
-        """Put every node into a random block."""
-        label = torch.randint(rows.num_labels, (len(rows),), generator=generator)
-        return self.from_responsibilities(model, one_hot(label, rows.num_labels).double(), rows)
+        return PointsWithLocals(self.divided(model, responsibility, rows), {RESPONSIBILITY: responsibility.double()})
 
 
 def _start_cold(at: DyadTables, rows: DyadRows, generator: torch.Generator | None) -> Floats:

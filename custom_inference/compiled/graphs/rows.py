@@ -136,6 +136,19 @@ class DyadRows:
         ones = np.ones(self.hidden.shape[1])
         return scipy.sparse.csr_matrix((ones, (self.hidden[0], self.hidden[1])), shape=(len(self), len(self)))
 
+    @cached_property
+    def dense(self) -> Tensor:
+        """The features (N, N, F) of the observed dyads of a small graph, once each; 0 elsewhere."""
+        size = len(self)
+        found = np.zeros((size, size, len(self.zero)))
+        seen = 1.0 - np.eye(size) if self.directed else np.triu(np.ones((size, size)), 1)
+        seen[self.hidden[0], self.hidden[1]] = 0.0
+        found += seen[:, :, None] * self.zero
+        found[self.i, self.j] += self.change
+        loop = np.arange(size)
+        found[loop, loop] += self.loops + self.loop_seen[:, None] * self.zero
+        return torch.as_tensor(found)
+
     def seconds(self, weighted: Floats) -> Floats:
         """Sum (N, K) numbers of nodes over those that are second in an observed dyad with each, self loops apart."""
         total = weighted.sum(0) - weighted if self.directed else weighted.sum(0) - np.cumsum(weighted, 0)

@@ -1,0 +1,50 @@
+"""Programs of small graphs by summing over all labellings of the nodes: exact EM, and the evidence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from custom_inference.compiled.graphs.engine import DyadEngine
+from custom_inference.compiled.graphs.rows import DyadRows
+from custom_inference.core.engine import EStep, Params
+from custom_inference.families.blocks.exact import AllLabelings, Score
+from ppl_models import GraphModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class DyadExact(AllLabelings, DyadEngine):
+    """Point estimates of the globals, the labels summed out."""
+
+    accelerate = "squarem"
+
+    def make_score(self, model: Any, params: Params, rows: DyadRows) -> tuple[Tensor, Score]:
+        """Return no log p of labels by themselves, as nodes may differ, and a function that scores labellings."""
+        structure, size = rows.structure, len(rows)
+        flat = structure.entries.flatten({site: params[site].cpu().double() for site in structure.entries.shapes})
+        law = structure.dyads.law
+        natural = law.natural(structure.dyads.parameters(flat))[0, :, 0].T.reshape(-1, model.num_blocks, model.num_blocks)
+        labels = structure.log_labels(flat).expand(size, -1)
+        form = torch.einsum("ijf,fab->iajb", rows.dense, natural).flatten(2).flatten(0, 1)
+
+        def score(code: Tensor) -> Tensor:
+            """Sum log p of the labels (C, N, K), and of the dyads, as a quadratic form of one vector of length N K."""
+            own = code.flatten(1)
+            return (code * labels).sum((-2, -1)) + ((own @ form) * own).sum(-1) + rows.offset
+
+        return natural.new_zeros(model.num_blocks), score
+
+    def table(self, model: Any, params: Params, rows: DyadRows, temperature: float = 1.0) -> Tensor:
+        """Compute log p(x, z | params) of all labellings, (K^N,), in double precision."""
+        return super().table(model, params, rows, temperature)
+
+    def m_step(self, model: GraphModel, state: Params, step: EStep, rows: DyadRows) -> Params:
+        pairs = step.statistics["pairs"].double()
+        counted = torch.einsum("ijf,iajb->abf", rows.dense, pairs)
+        return self.best(model, state, pairs.diagonal(dim1=0, dim2=2).diagonal(dim1=0, dim2=1), counted, rows)
+
+    def from_responsibilities(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> Params:
+        return self.divided(model, responsibility, rows)
