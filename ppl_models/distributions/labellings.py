@@ -8,6 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to
 from torch.distributions.kl import register_kl
@@ -132,6 +133,32 @@ class EndBlocks(NamedTuple):
         return cls(block[:, None, None], block[None, :, None])
 
 
+class EveryLabelling(Tensor):
+    """All labellings of a graph's nodes (L, 1, N) as they are enumerated, the axis before the nodes that of the plate of
+    dyads: looked up at the ends of these they have it, ``z[..., i]`` (L, E)."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl  # what is computed of it is a plain tensor
+
+    def __getitem__(self, key: Any) -> Tensor:
+        index, plain = key[-1] if isinstance(key, tuple) else key, self.as_subclass(Tensor)
+        if getattr(index, END, None) is None or not isinstance(key, tuple):
+            return plain[key]
+        return plain[key].squeeze(-2)
+
+
+class LooksUp(Messenger):
+    """Gives the program of a graph the labellings that are enumerated as such as are looked up at the ends of dyads."""
+
+    def __init__(self, site: str):
+        super().__init__()
+        self.site = site
+
+    def _pyro_post_sample(self, msg: Any) -> None:
+        value = msg["value"]
+        if msg["name"] == self.site and torch.is_tensor(value) and value.ndim > 1 and not value.is_floating_point():
+            msg["value"] = value.as_subclass(EveryLabelling)
+
+
 class _SymmetricConstraint(constraints.Constraint):
     """Matrices (K, K, ...) equal to their transpose in the first two of the event's axes, entries within another."""
 
@@ -167,9 +194,21 @@ class _Mirror(Transform):
         self.domain = constraints.real_vector
         self.codomain = constraint
 
+    @property
+    def free(self) -> torch.Size:
+        """The shape of the unconstrained numbers of all entries a <= b."""
+        every = torch.Size((len(self.row), *self.constraint.shape[2:]))
+        return every if self.entry.codomain.event_dim == 0 else torch.Size(self.entry.inverse_shape(every))
+
+    def _transform(self, x: Tensor) -> Tensor:
+        """Values (..., U, ...) of the entries; of vectors, such as points of simplexes, each by itself."""
+        if self.entry.codomain.event_dim == 0:
+            return self.entry(x).unflatten(-1, self.free)
+        return self.entry(x.unflatten(-1, self.free))
+
     def _call(self, x: Tensor) -> Tensor:
         size, *rest = self.constraint.shape
-        values = self.entry(x).unflatten(-1, (len(self.row), *rest[1:]))
+        values = self._transform(x)
         axis = values.ndim - len(rest)
         place = torch.zeros(size, size, dtype=torch.long)
         place[self.row, self.column] = place[self.column, self.row] = torch.arange(len(self.row))
@@ -178,16 +217,21 @@ class _Mirror(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         rest = len(self.constraint.shape) - 2
         upper = y[(..., self.row, self.column, *[slice(None)] * rest)]
-        return self.entry.inv(upper.flatten(-1 - rest))
+        if self.entry.codomain.event_dim == 0:
+            return self.entry.inv(upper.flatten(-1 - rest))
+        return self.entry.inv(upper).flatten(-len(self.free))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.entry.log_abs_det_jacobian(x, self.entry(x)).sum(-1)
+        if self.entry.codomain.event_dim == 0:
+            return self.entry.log_abs_det_jacobian(x, self.entry(x)).sum(-1)
+        free = x.unflatten(-1, self.free)
+        return self.entry.log_abs_det_jacobian(free, self.entry(free)).flatten(x.ndim - 1).sum(-1)
 
     def forward_shape(self, shape: Shape):
         return torch.Size(shape[:-1]) + self.constraint.shape
 
     def inverse_shape(self, shape: Shape):
-        return torch.Size((*shape[: -len(self.constraint.shape)], len(self.row) * math.prod(self.constraint.shape[2:])))
+        return torch.Size((*shape[: -len(self.constraint.shape)], self.free.numel()))
 
 
 for _registry in (biject_to, transform_to):
