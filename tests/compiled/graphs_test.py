@@ -15,10 +15,10 @@ from custom_inference.compiled.graphs.exact import DyadExact
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY
 from ppl_models import SBM, ModelError, PoissonSBM
-from tests.programs.graphs import Affine, Blocks, Ordered, Rates, Signed, Weighted, planted
+from tests.programs.graphs import Affine, Blocks, Degrees, Ordered, Rates, Signed, Weighted, planted
 
 SIZE, BLOCKS = 5, 2
-KINDS = (Blocks, Ordered, Rates, Signed, Weighted, Affine)
+KINDS = (Blocks, Ordered, Rates, Signed, Weighted, Affine, Degrees)
 
 
 @pytest.fixture(autouse=True)

@@ -30,6 +30,8 @@ from ppl_models import Data, GraphModel
 
 #: Sweeps over the nodes in one E step, at most.
 SWEEPS = 5
+#: Updates of propensities before a start's first E step.
+_FIRST = 5
 #: Divisions that a cold start tries, and the sweeps after which they are compared.
 _TRIES, _COLD_SWEEPS = 4, 30
 
@@ -46,7 +48,9 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
 
     def rows(self, model: GraphModel, data: Data) -> DyadRows:
         """Read the graph. Raises NotCompiled where the program is no product of laws of nodes and dyads."""
-        return DyadRows.of(model, data)
+        found = DyadRows.of(model, data)
+        found.structure.propensities.check(model)
+        return found
 
     def steps(self, model: GraphModel, rows: DyadRows) -> GraphSteps:
         """Return the M step of the program at the model's priors, found once."""
@@ -55,13 +59,10 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
             known[model] = GraphSteps.of_graph(model, rows.structure)
         return known[model]
 
-    def tables(self, model: GraphModel, state: PointsWithLocals | Params, rows: DyadRows) -> DyadTables:
+    def tables(self, model: GraphModel, state: Any, rows: DyadRows) -> DyadTables:
         """Evaluate the laws at the values of the globals."""
-        values = values_of(model, state)
-        entries = rows.structure.entries
-        flat = entries.flatten({site: values[site].detach().cpu().double() for site in entries.shapes})
         with torch.no_grad():
-            return DyadTables.at(rows, flat)
+            return DyadTables.at(rows, values_of(model, state))
 
     def best(self, model: GraphModel, values: Params, labelled: Tensor, counted: Tensor, rows: DyadRows) -> Params:
         """Return values of the globals at their best given the probabilities (N, K) of labels and the expected features
@@ -78,10 +79,36 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
             return model.log_prior(values)
         return structure.steps[model].log_prior(values) if model in structure.steps else model.log_prior(values)
 
+    def fit_to(self, model: GraphModel, values: Params, share: Tensor, rows: DyadRows, *, times: int = 1) -> Params:
+        """Return values of the globals at their best given responsibilities (N, K) of independent nodes; propensities
+        improved some times, and the rest again at its best."""
+        phi, own = share.double().numpy(), rows.structure.propensities
+
+        def fitted(found: Params) -> Params:
+            counted = torch.as_tensor(rows.count(phi, own.weights(found, len(rows))))
+            return self.best(model, found, share.double(), counted, rows)
+
+        values = fitted(values)
+        for _ in range(times if own.ends else 0):
+            values = {site: value.double() for site, value in values.items()}
+            rates = np.exp(DyadTables.at(rows, values).natural[0])  # log w of the counts
+
+            def partners(number: Floats, side: int, rates: Floats = rates) -> Floats:
+                others = (rows.firsts if side else rows.seconds)(number[:, None] * phi)
+                return (phi * (others @ (rates if side else rates.T))).sum(1)
+
+            values = fitted(own.update(model, values, rows.degrees, partners))
+        return values
+
     def divided(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> Params:
         """Return values of the globals that suit a division of the nodes, (N, K)."""
-        counted = torch.as_tensor(rows.count(responsibility.double().numpy(), np.ones((2, len(rows)))))
-        return self.best(model, rows.structure.probe.draw_globals(), responsibility.double(), counted, rows)
+        start, degrees = rows.structure.probe.draw_globals(), rows.degrees
+        typical = (degrees @ responsibility.numpy() + 1) / (responsibility.sum(0).numpy() + 1)
+        for site, ends in rows.structure.propensities.ends.items():
+            if site not in model.known:  # degrees, by those of their blocks
+                usual = degrees[list(ends)].sum(0) / (typical[list(ends)].sum(0) @ responsibility.T.numpy())
+                start[site] = torch.as_tensor(usual + 0.1)
+        return self.fit_to(model, start, responsibility, rows, times=_FIRST)
 
     @abc.abstractmethod
     def from_responsibilities(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> Any:
@@ -126,8 +153,7 @@ class DyadMeanField(DyadEngine):
         self, model: GraphModel, state: PointsWithLocals | Params, step: EStep, rows: DyadRows
     ) -> PointsWithLocals:
         share = step.locals[RESPONSIBILITY]
-        found = self.best(model, values_of(model, state), share, step.statistics["dyads"], rows)
-        return PointsWithLocals(found, {RESPONSIBILITY: share})
+        return PointsWithLocals(self.fit_to(model, values_of(model, state), share, rows), {RESPONSIBILITY: share})
 
     def posterior(self, model: GraphModel, state: PointsWithLocals, rows: DyadRows, step: EStep) -> CodePosterior:
         return code_posterior(step._replace(locals={RESPONSIBILITY: step.locals[RESPONSIBILITY].to(rows.like)}))

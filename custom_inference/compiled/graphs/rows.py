@@ -105,9 +105,15 @@ class DyadRows:
         return self if self.like.dtype == dtype else replace(self, like=self.like.to(dtype))
 
     @cached_property
+    def degrees(self) -> Floats:
+        """The sums (2, N) of the edges of which nodes are first, and second, self loops apart."""
+        value = self.change[:, 0]
+        return np.stack([np.bincount(end, value, len(self)) for end in (self.i, self.j)])
+
+    @cached_property
     def views(self) -> list[tuple[SbmRows, str]]:
         """The graph as block models see it, with the names of their likelihoods: what starts divide."""
-        return views_of(self.structure.model, self.data)
+        return views_of(self.structure.model, self.data, by_degree=bool(self.structure.propensities.ends))
 
     @cached_property
     def moving(self) -> Whole:
@@ -153,6 +159,11 @@ class DyadRows:
         """Sum (N, K) numbers of nodes over those that are second in an observed dyad with each, self loops apart."""
         total = weighted.sum(0) - weighted if self.directed else weighted.sum(0) - np.cumsum(weighted, 0)
         return total - self._unseen @ weighted if self.hidden.size else total
+
+    def firsts(self, weighted: Floats) -> Floats:
+        """Sum (N, K) numbers of nodes over those that are first in an observed dyad with each, self loops apart."""
+        total = weighted.sum(0) - weighted if self.directed else np.cumsum(weighted, 0) - weighted
+        return total - self._unseen.T @ weighted if self.hidden.size else total
 
     def exposures(self, phi: Floats, weight: Floats) -> Floats:
         """Return how many observed dyads are expected between labels, (K, K), those of nodes i and j as w_i w'_j."""

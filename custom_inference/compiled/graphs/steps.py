@@ -23,11 +23,12 @@ class GraphSteps(Steps):
     """The M step of the program of a graph.
 
     mirrored: the symmetric sites. whole: the model, whose priors of these are those of symmetric matrices; that of the
-    steps has every entry for itself.
+    steps has every entry for itself. apart: sites that have steps of their own.
     """
 
     mirrored: tuple[str, ...]
     whole: GraphModel
+    apart: frozenset[str]
 
     @classmethod
     def of_graph(cls, model: GraphModel, structure: GraphStructure) -> GraphSteps:
@@ -36,14 +37,18 @@ class GraphSteps(Steps):
         alone = copy.copy(model)
         object.__setattr__(alone, "pair_sites", ())
         found = Steps.of(alone, structure.entries, (structure.nodes, structure.dyads))
-        own = {name: getattr(found, name) for name in ("model", "entries", "blocks", "roles", "climbing", "units")}
-        return cls(**own, mirrored=structure.mirrored, whole=whole)
+        own = {name: getattr(found, name) for name in ("model", "entries", "blocks", "units")}
+        apart = frozenset(structure.propensities.ends) & set(model.unknown_sites)
+        roles = {site: role for site, role in found.roles.items() if site not in apart} | dict.fromkeys(apart, "rate")
+        climbing = tuple(site for site in found.climbing if site not in apart)
+        return cls(**own, roles=roles, climbing=climbing, mirrored=structure.mirrored, whole=whole, apart=apart)
 
     def advance(
         self, state: Mapping[str, Tensor], statistics: Sequence[Tensor], rows: float, parts: Sequence[Part | None]
     ) -> dict[str, Tensor]:
         found = super().advance(state, statistics, rows, parts)
-        return {**found, **{site: mirror(found[site]) for site in self.mirrored}}
+        held = {site: state[site] for site in self.apart}
+        return {**found, **held, **{site: mirror(found[site]) for site in self.mirrored}}
 
     def log_prior(self, state: Mapping[str, Tensor]) -> Tensor:
         own, others = self._priced

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.graphs.program import GraphProgram
-from custom_inference.compiled.laws import Law, TabulatedLaw
+from custom_inference.compiled.graphs.propensities import Propensities, candidates, find_ends
+from custom_inference.compiled.laws import Law, PoissonLaw, TabulatedLaw
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, alike, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement
@@ -39,7 +40,8 @@ class GraphStructure:
 
     nodes: the law of labels, of one cell (1, 1, U, P), U = 1 where it is that of all nodes, else N. dyads: their law at
     all pairs of labels (1, K^2, 1, P), the second running first. mirrored: symmetric sites over pairs of blocks, whose
-    entries on and above the diagonal are what is learned. alike_nodes: whether all nodes have one law. steps: of models.
+    entries on and above the diagonal are what is learned. alike_nodes: whether all nodes have one law.
+    propensities: of nodes, which multiply rates. steps: of models.
     """
 
     program: GraphProgram
@@ -49,6 +51,7 @@ class GraphStructure:
     dyads: Block
     mirrored: tuple[str, ...]
     alike_nodes: bool
+    propensities: Propensities
     steps: weakref.WeakKeyDictionary[Any, Any] = field(default_factory=weakref.WeakKeyDictionary, repr=False)
 
     @property
@@ -122,8 +125,11 @@ class Matching:
 class GraphRuns(ProgramRuns):
     """The parameters of the nodes (1, N, P) and of dyads at all pairs of labels (K^2, 1, P), as functions of globals."""
 
-    def __init__(self, probe: Probe, entries: Entries, program: GraphProgram, runs: list[tuple[Tensor, Tensor]]):
-        self.probe, self.entries, self.program, self.runs = probe, entries, program, runs
+    def __init__(
+        self, probe: Probe, entries: Entries, program: GraphProgram, runs: list[tuple[Tensor, Tensor]],
+        held: dict[str, Tensor],
+    ):  # fmt: skip
+        self.probe, self.entries, self.program, self.runs, self.held = probe, entries, program, runs, held
         self._last = None
 
     def __call__(self, flat: Tensor) -> dict[str, Tensor]:
@@ -131,7 +137,8 @@ class GraphRuns(ProgramRuns):
         grad = torch.is_grad_enabled()
         if self._last is not None and self._last[0]() is flat and self._last[1] == grad:
             return self._last[2]
-        params, node, dyad = self.entries.unflatten(flat), self.program.node_site, self.program.model.observed_site
+        params, node = {**self.entries.unflatten(flat), **self.held}, self.program.node_site
+        dyad = self.program.model.observed_site
         stated = [self.program.read(params, labels, dyads) for labels, dyads in self.runs]
         every = torch.cat([one[dyad].parameters for one in stated])
         found = {node: stated[0][node].parameters, dyad: every}
@@ -144,18 +151,36 @@ def derive(program: GraphProgram, *, seed: int = 0) -> GraphStructure:
 
     Raises NotCompiled, with the reason, where its parameters are not those of labels of nodes and pairs of labels.
     """
-    model, size = program.model, program.num_labels
     if program.data.num_nodes < 2:
         raise NotCompiled("a graph of one node has no dyads to be read")
-    require_entries(float(size) ** 2 * max(1, program.data.num_nodes // 64))
+    require_entries(float(program.num_labels) ** 2)
     generator, none = torch.Generator().manual_seed(seed), cast(Any, None)
-    probe, matching = Probe(model, program.data, none, seed=seed), Matching.of(program, generator)
+    matching = Matching.of(program, generator)
+    sites = candidates(program.model)
+    try:
+        return _derive(program, matching, generator, {})
+    except NotCompiled:
+        if not sites:
+            raise
+    held = {site: torch.ones(program.model.shapes[site], dtype=torch.float64) for site in sites}
+    found = _derive(program, matching, generator, held)
+    probe = Probe(program.model, program.data, none, seed=seed)
+    return replace(found, probe=probe, propensities=_find_propensities(found, probe, matching, generator))
+
+
+def _derive(
+    program: GraphProgram, matching: Matching, generator: torch.Generator, held: dict[str, Tensor]
+) -> GraphStructure:
+    """Read the structure with some sites held at values."""
+    model, size, name = program.model, program.num_labels, program.model.observed_site
+    none = cast(Any, None)
+    probe = Probe(model.with_priors(**held) if held else model, program.data, none, seed=generator.initial_seed())
     entries = Entries({site: tuple(shape) for site, shape in model.shapes.items()})
     params = probe.fingerprints[0]
     program, law, stated = _find_law(program, params, matching, generator)
     pairs = torch.arange(size**2).split(len(matching))
     jobs = [(matching.label(program, part, generator), matching.number[: len(part)]) for part in pairs]
-    runs = GraphRuns(probe, entries, program, jobs)
+    runs = GraphRuns(probe, entries, program, jobs, held)
     with torch.no_grad():
         read = [runs(entries.flatten(one)) for one in probe.fingerprints]
     _require_alike(program, params, read[0], matching, generator)
@@ -163,21 +188,37 @@ def derive(program: GraphProgram, *, seed: int = 0) -> GraphStructure:
     number = 1 if alike_nodes else program.data.num_nodes
     first, every = torch.zeros(1, number, dtype=torch.long), torch.arange(number)[None]
     each = torch.arange(size**2)[:, None]
-    groups = [Group(name, torch.tensor([0]), (), None, False) for name in (program.node_site, model.observed_site)]
+    groups = [Group(one, torch.tensor([0]), (), None, False) for one in (program.node_site, name)]
     asked = [
         Asked(groups[0], runs, first, every, [one[program.node_site][:, :number] for one in read]),
-        Asked(groups[1], runs, each, torch.zeros_like(each), [one[model.observed_site] for one in read]),
+        Asked(groups[1], runs, each, torch.zeros_like(each), [one[name] for one in read]),
     ]
-    laws = {program.node_site: stated[program.node_site].law, model.observed_site: law}
+    laws = {program.node_site: stated[program.node_site].law, name: law}
     sources = find_sources(probe, entries, laws, asked)
     symmetric = () if model.directed else tuple(s for s in model.pair_sites if s in model.shapes)
-    parts = zip(law.names, law.sizes, sources[1], strict=True)
     start, of_dyads = 0, list[Source]()
-    for _, width, source in parts:
+    for width, source in zip(law.sizes, sources[1], strict=True):
         part, start = slice(start, start + max(width, 1)), start + max(width, 1)
         of_dyads.append(_above(source, asked[1], part, symmetric, entries))
-    nodes = Block(laws[program.node_site], ((),), (), sources[0])
-    return GraphStructure(program, probe, entries, nodes, Block(law, ((),), (), tuple(of_dyads)), symmetric, alike_nodes)
+    nodes, dyads = Block(laws[program.node_site], ((),), (), sources[0]), Block(law, ((),), (), tuple(of_dyads))
+    return GraphStructure(program, probe, entries, nodes, dyads, symmetric, alike_nodes, Propensities({}))
+
+
+def _find_propensities(
+    structure: GraphStructure, probe: Probe, matching: Matching, generator: torch.Generator
+) -> Propensities:
+    """Find the numbers of nodes that rates are multiplied with. Raises NotCompiled where there are none."""
+    program, name = structure.program, structure.model.observed_site
+    if not isinstance(structure.dyads.law, PoissonLaw) or structure.model.self_loops:
+        raise NotCompiled(f"the law of '{name}' differs between dyads, and is no Poisson without self loops")
+    params = probe.draw_globals()
+    pair = torch.randint(program.num_labels**2, (len(matching),), generator=generator)
+    stated = program.read(params, matching.label(program, pair, generator), matching.number)
+    between = structure.dyads.parameters(structure.entries.flatten(params))[0, pair, 0, 0]
+    ends = find_ends(structure.model, stated[name].parameters[:, 0, 0] / between, params, matching.i, matching.j)
+    if ends is None:
+        raise NotCompiled(f"the law of '{name}' differs between dyads, and not by a number of each of their nodes alone")
+    return Propensities(ends)
 
 
 def _find_law(
@@ -252,7 +293,13 @@ def prove(structure: GraphStructure, program: GraphProgram) -> None:
             expected = dyad["fn"].log_prob(dyad["value"])
             own = structure.dyads.law.natural(structure.dyads.parameters(flat))[0, :, 0]
             natural = own[labels[i] * program.num_labels + labels[j]]
-            found = (law.features(value) * natural).sum(-1) + law.base(value)
+            features, rest = law.features(value), law.base(value)
+            if structure.propensities.ends:
+                weight = torch.as_tensor(structure.propensities.weights(params, data.num_nodes))
+                times = weight[0, i] * weight[1, j]
+                features = torch.stack([value, times], -1)
+                rest = rest + torch.xlogy(value, times)
+            found = (features * natural).sum(-1) + rest
             labelled = structure.log_labels(flat).expand(data.num_nodes, -1)[torch.arange(data.num_nodes), labels]
             total = node["fn"].log_prob(node["value"]).sum()
         apart = ~((found - expected).abs() <= _DIFFER * (1 + expected.abs()))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -24,7 +25,7 @@ _ALL_ORDERS = 6
 @dataclass(frozen=True)
 class DyadTables:
     """Laws at given globals: natural parameters (F, K, K) of features at labels a, b, log p (U, K) of labels, and the
-    weights (2, N) of the nodes in exposures, as first and as second."""
+    weights (2, N) of the nodes in exposures, as first and as second. constant: what these add by themselves."""
 
     natural: Floats
     labels: Floats
@@ -32,11 +33,14 @@ class DyadTables:
     constant: float = 0.0
 
     @classmethod
-    def at(cls, rows: DyadRows, flat: Tensor) -> DyadTables:
-        """Evaluate the laws at a vector of all entries."""
-        size, dyads = rows.num_labels, rows.structure.dyads
-        natural = dyads.law.natural(dyads.parameters(flat))[0, :, 0].T.reshape(-1, size, size)
-        return cls(natural.numpy().copy(), rows.structure.log_labels(flat).numpy().copy(), np.ones((2, len(rows))))
+    def at(cls, rows: DyadRows, values: Mapping[str, Tensor]) -> DyadTables:
+        """Evaluate the laws at values of the globals."""
+        size, structure = rows.num_labels, rows.structure
+        flat = structure.entries.flatten({s: values[s].detach().cpu().double() for s in structure.entries.shapes})
+        natural = structure.dyads.law.natural(structure.dyads.parameters(flat))[0, :, 0].T.reshape(-1, size, size)
+        weight = structure.propensities.weights(values, len(rows))
+        constant = float(xlogy(rows.degrees, weight).sum()) if structure.propensities.ends else 0.0
+        return cls(natural.numpy().copy(), structure.log_labels(flat).numpy().copy(), weight, constant)
 
 
 def sweep(at: DyadTables, rows: DyadRows, phi: Floats, sweeps: int, temperature: float = 1.0) -> None:

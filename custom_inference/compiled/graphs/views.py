@@ -18,10 +18,13 @@ _KINDS, _COUNTS = 6, 1000
 _NEARLY_ALL = 0.95
 
 
-def views_of(model: GraphModel, data: GraphData) -> list[tuple[SbmRows, str]]:
+def views_of(model: GraphModel, data: GraphData, *, by_degree: bool = False) -> list[tuple[SbmRows, str]]:
     """Return views with the names of their likelihoods: which dyads have an edge, how many; which have each of few
-    values, or one in the upper half of many. Counts as such are every second one."""
+    values, or one in the upper half of many. Counts as such are every second one. by_degree: see counts between
+    nodes of different degrees, and nothing else."""
     every, found = SbmRows.of(model, data), list[tuple[SbmRows, str]]()
+    if by_degree:
+        return [(every, "degree_corrected")]
     value = every.outgoing.value
     kinds = np.unique(value)
     if len(kinds) == 1 or data.num_edges < _NEARLY_ALL * data.num_dyads:
