@@ -22,6 +22,7 @@ from custom_inference.compiled.graphs.starts import DyadStarts, divide
 from custom_inference.compiled.graphs.steps import GraphSteps
 from custom_inference.compiled.graphs.structure import structure_if_known
 from custom_inference.compiled.graphs.sweep import DyadTables, bound_at, name_blocks, sweep
+from custom_inference.compiled.sources import EntrySource
 from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import CodePosterior
 from custom_inference.core.states import PointsWithLocals, State, move_state, values_of
@@ -98,7 +99,27 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
                 return (phi * (others @ (rates if side else rates.T))).sum(1)
 
             values = fitted(own.update(model, values, rows.degrees, partners))
+            other = self._rescale(model, values, phi, rows)
+            if other is not None:
+                values = max(values, fitted(other), key=lambda one: self._value(model, one, phi, rows))
         return values
+
+    def _rescale(self, model: GraphModel, values: Params, phi: Floats, rows: DyadRows) -> Params | None:
+        """Exchange scales of propensities for those of rates of blocks; None where these are something else."""
+        structure, (source, *_) = rows.structure, rows.structure.dyads.sources
+        own, sites = structure.propensities, sorted(source.sites)
+        if not own.scales or any(s in model.known for s in (*own.scales, *sites)) or len(sites) != 1:
+            return None
+        value = values[sites[0]].double()
+        prior = self.steps(model, rows).prior_of_rates(sites[0], value)
+        if prior is None or not isinstance(source, EntrySource) or not source.plain:
+            return None
+        return own.rescale(model, values, phi.argmax(1), value.numpy(), (prior[0].numpy(), prior[1].numpy()))
+
+    def _value(self, model: GraphModel, values: Params, phi: Floats, rows: DyadRows) -> float:
+        """Compute the objective at responsibilities of independent nodes."""
+        at = self.tables(model, values, rows)
+        return bound_at(at, rows, phi, rows.count(phi, at.weight)) + float(self.prior_term(model, values))
 
     def divided(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> Params:
         """Return values of the globals that suit a division of the nodes, (N, K)."""

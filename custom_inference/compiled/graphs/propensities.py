@@ -24,6 +24,7 @@ from torch.distributions import constraints
 
 from custom_inference.compiled.probes import alike
 from custom_inference.compiled.reading import NotCompiled
+from custom_inference.families.blocks.nodes import find_scales
 from custom_inference.families.conjugate.gamma import Gamma
 from ppl_models import GraphModel, Model, PriorError
 
@@ -93,6 +94,32 @@ class Propensities:
             root = rate + np.sqrt(rate**2 + 4 * square * np.maximum(events + powers, 0))
             value = np.maximum(2 * (events + powers) / np.maximum(root, _FLOOR), _FLOOR)
         return value
+
+    @property
+    def scales(self) -> tuple[str, ...]:
+        """The sites whose scale in a block may be exchanged for that of w: one that both ends have, or one of each;
+        none of others."""
+        every = sorted(self.ends.items(), key=lambda one: one[1])
+        return tuple(site for site, _ in every) if [ends for _, ends in every] in ([(0, 1)], [(0,), (1,)]) else ()
+
+    def rescale(
+        self, model: Model, values: Mapping[str, Tensor], label: NDArray[np.int64], matrix: Floats,
+        prior: tuple[Floats, Floats],
+    ) -> dict[str, Tensor]:  # fmt: skip
+        """Rescale the propensities block by block to the scale that suits the priors, were labels (N,) certain: there
+        the likelihood is the same for t_i c_a, w_ab / (c_a c_b), and coordinate ascent would crawl.
+
+        prior: of w, (power, rate) (K, K).
+        """
+        sums, blocks = list[list[Floats]](), len(matrix)
+        for site in self.scales:
+            own, value = Gamma.of(model, site, torch.zeros(0, dtype=torch.float64)), values[site].double().numpy()
+            powers, rate = (part.expand(len(value)).numpy() for part in (own.powers, own.rate))
+            sums.append([np.bincount(label, powers, blocks), np.bincount(label, rate * value, blocks)])
+        linear, growing = np.array(sums).transpose(1, 0, 2)
+        moves = np.exp(find_scales(linear, growing, matrix, prior))
+        moved = {s: values[s].double() * torch.as_tensor(own[label]) for s, own in zip(self.scales, moves, strict=True)}
+        return {**values, **moved}
 
 
 def candidates(model: GraphModel) -> list[str]:

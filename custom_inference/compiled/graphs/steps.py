@@ -55,6 +55,15 @@ class GraphSteps(Steps):
         total = self.whole.log_prior(dict(state), others) if others else next(iter(state.values())).new_zeros(())
         return sum((self._log_density(site, state[site]) for site in own), total)
 
+    def prior_of_rates(self, site: str, value: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Return powers and rates (K, K) of the prior of a matrix of rates, of entries that are learned; None where it
+        has no closed form."""
+        if self.roles.get(site) != "rate" or site not in self._closed or value.ndim != 2:
+            return None
+        prior = self._pair(site, value)
+        once = torch.ones_like(value).triu() if site in self.mirrored else torch.ones_like(value)
+        return once * prior.powers, once * prior.rate
+
     def _log_density(self, site: str, value: Tensor) -> Tensor:
         if site not in self.mirrored:
             return super()._log_density(site, value)
