@@ -106,9 +106,9 @@ class EndBlocks(NamedTuple):
 
         Raises ModelError for a look-up of other nodes, whose blocks are not known here.
         """
-        index = key[-1] if isinstance(key, tuple) else key
+        index: Any = key[-1] if isinstance(key, tuple) else key
         if not torch.is_tensor(index):
-            return tuple.__getitem__(self, key)
+            return (self.first, self.second)[key]  # pyright: ignore[reportCallIssue, reportArgumentType]
         end = getattr(index, END, None)
         if end is None or (isinstance(key, tuple) and key[:-1] != (Ellipsis,)):
             raise ModelError(
@@ -134,10 +134,11 @@ class EndBlocks(NamedTuple):
 
 
 class EveryLabelling(Tensor):
-    """All labellings of a graph's nodes (L, 1, N) as they are enumerated, the axis before the nodes that of the plate of
-    dyads: looked up at the ends of these they have it, ``z[..., i]`` (L, E)."""
+    """All labellings of a graph's nodes (L, 1, N) as they are enumerated, the axis before the nodes that of the plate
+    of dyads: looked up at the ends of these they have it, ``z[..., i]`` (L, E)."""
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # what is computed of it is a plain tensor
+    #: What is computed of it is a plain tensor.
+    __torch_function__: ClassVar[Any] = torch._C._disabled_torch_function_impl
 
     def __getitem__(self, key: Any) -> Tensor:
         index, plain = key[-1] if isinstance(key, tuple) else key, self.as_subclass(Tensor)

@@ -9,7 +9,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pyro
 import pyro.distributions as dist
-import torch
 from torch.distributions import constraints
 
 from ppl_models import GraphModel, Site
@@ -147,7 +146,9 @@ def planted(kind: type[Any], size: int, blocks: int, seed: int, *, directed: boo
     label = np.arange(size) % blocks
     inside = label[:, None] == label
     if issubclass(kind, Signed):
-        x = np.where(inside, rng.choice(3, (size, size), p=[0.5, 0.4, 0.1]), rng.choice(3, (size, size), p=[0.5, 0.1, 0.4]))
+        x = np.where(
+            inside, rng.choice(3, (size, size), p=[0.5, 0.4, 0.1]), rng.choice(3, (size, size), p=[0.5, 0.1, 0.4])
+        )
     elif issubclass(kind, Weighted):
         x = np.abs(rng.normal(np.where(inside, 3.0, 2.0), 0.7))
     elif issubclass(kind, Rates):

@@ -1,7 +1,7 @@
 """Engines that are compiled from the programs of graphs.
 
-Mean field is q(z) = prod_n Cat(phi_n) with points of the globals: variational EM. The responsibilities are part of the state, as the
-values of the globals alone do not say which of many optima is meant.
+Mean field is q(z) = prod_n Cat(phi_n) with points of the globals: variational EM. The responsibilities are part of the
+state, as the values of the globals alone do not say which of many optima is meant.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
         nodes = labelled.sum(0) if rows.structure.alike_nodes else labelled
         statistics = [nodes.reshape(1, 1, -1, labelled.shape[1]), counted.flatten(0, 1)[None, :, None]]
         values = {site: value.double() for site, value in values.items()}
-        return move_state(self.steps(model, rows).advance(values, statistics, float(len(rows)), (None, None)), rows.like)
+        return move_state(
+            self.steps(model, rows).advance(values, statistics, float(len(rows)), (None, None)), rows.like
+        )
 
     def prior_term(self, model: GraphModel, state: Any) -> Tensor:
         structure = structure_if_known(model)
@@ -99,6 +101,7 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
                 return (phi * (others @ (rates if side else rates.T))).sum(1)
 
             values = fitted(own.update(model, values, rows.degrees, partners))
+        if own.ends:
             other = self._rescale(model, values, phi, rows)
             if other is not None:
                 values = max(values, fitted(other), key=lambda one: self._value(model, one, phi, rows))
@@ -179,9 +182,7 @@ class DyadMeanField(DyadEngine):
     def posterior(self, model: GraphModel, state: PointsWithLocals, rows: DyadRows, step: EStep) -> CodePosterior:
         return code_posterior(step._replace(locals={RESPONSIBILITY: step.locals[RESPONSIBILITY].to(rows.like)}))
 
-    def from_point(
-        self, model: GraphModel, params: Params, rows: DyadRows, e_step: InitialStep
-    ) -> PointsWithLocals:
+    def from_point(self, model: GraphModel, params: Params, rows: DyadRows, e_step: InitialStep) -> PointsWithLocals:
         """Return the given values with the division that suits them."""
         return PointsWithLocals(params, {RESPONSIBILITY: e_step().locals[RESPONSIBILITY]})
 

@@ -27,7 +27,9 @@ class DyadExact(AllLabelings, DyadEngine):
         structure, size = rows.structure, len(rows)
         flat = structure.entries.flatten({site: params[site].cpu().double() for site in structure.entries.shapes})
         law = structure.dyads.law
-        natural = law.natural(structure.dyads.parameters(flat))[0, :, 0].T.reshape(-1, model.num_blocks, model.num_blocks)
+        natural = law.natural(structure.dyads.parameters(flat))[0, :, 0].T.reshape(
+            -1, model.num_blocks, model.num_blocks
+        )
         labels = structure.log_labels(flat).expand(size, -1)
         at = DyadTables.at(rows, params)
         form = torch.einsum("ijf,fab->iajb", _weigh(rows, at.weight), natural).flatten(2).flatten(0, 1)
@@ -45,7 +47,7 @@ class DyadExact(AllLabelings, DyadEngine):
 
     def m_step(self, model: GraphModel, state: Params, step: EStep, rows: DyadRows) -> Params:
         pairs = step.statistics["pairs"].double()
-        own, labelled = rows.structure.propensities, pairs.diagonal(dim1=0, dim2=2).diagonal(dim1=0, dim2=1).mT
+        own, labelled = rows.structure.propensities, pairs.diagonal(dim1=0, dim2=2).diagonal(dim1=0, dim2=1)
 
         def fitted(found: Params) -> Params:
             dense = _weigh(rows, own.weights(found, len(rows)))
@@ -57,7 +59,9 @@ class DyadExact(AllLabelings, DyadEngine):
         values = {site: value.double() for site, value in values.items()}
         rates = torch.as_tensor(DyadTables.at(rows, values).natural[0]).exp()
         expected = (rows.dense[..., 1] * torch.einsum("iajb,ab->ij", pairs, rates)).numpy()
-        moved = own.update(model, values, rows.degrees, lambda number, side: (expected.T if side else expected) @ number)
+        moved = own.update(
+            model, values, rows.degrees, lambda number, side: (expected.T if side else expected) @ number
+        )
         return fitted(moved)
 
     def from_responsibilities(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> Params:

@@ -2,12 +2,13 @@
 
 One node after the other takes its best responsibilities given the others',
 
-    phi_ia proportional to exp(own_ia + sum over both sides, f, b of A_fab e_ifb + sum over both sides, b of w_i B_ab t_ib),
-    e_ifb = sum over the stored edges (i, j) of change_ijf phi_jb,    t_ib = sum over observed dyads (i, j) of w'_j phi_jb,
+    phi_ia proportional to exp(own_ia + sum over both sides and b of [sum_f A_fab e_ifb + w_i B_ab t_ib]),
+    e_ifb = sum over the stored edges (i, j) of change_ijf phi_jb,
+    t_ib = sum over the observed dyads (i, j) of w'_j phi_jb,
 
-with A the natural parameters of the features, of which ``change`` is what an edge has more than a dyad of 0, and B log p
-of 0. A node is the first of its dyads on side 0, and the second on side 1; of undirected graphs the first is the one
-with the smaller number, so that sums over all others are sums over those before and after.
+with A the natural parameters of the features, of which ``change`` is what an edge has more than a dyad of 0, and B
+log p of 0. A node is the first of its dyads on side 0, and the second on side 1; of undirected graphs the first is the
+one with the smaller number, so that sums over all others are sums over those before and after.
 """
 
 from __future__ import annotations

@@ -48,9 +48,7 @@ def move_blocks(
     return state
 
 
-def _list_moves(
-    state: PointsWithLocals, rows: DyadRows, generator: torch.Generator
-) -> list[tuple[int, int, str, int]]:
+def _list_moves(state: PointsWithLocals, rows: DyadRows, generator: torch.Generator) -> list[tuple[int, int, str, int]]:
     """List which block is given up, which is halved, in what way, and by which of the features that change."""
     size = state.locals[RESPONSIBILITY].sum(0).double().numpy()
     each = [(a, b) for a in range(len(size)) for b in range(len(size)) if a != b]
@@ -94,9 +92,11 @@ def _find_direction(rows: DyadRows, inside: NDArray[np.int64], way: str, feature
         return found - found.mean()
 
     shape: Any = (len(inside), len(inside))
-    operator: Any = LinearOperator(shape, matvec=times, dtype=np.float64)
+    made: Any = LinearOperator
+    solve: Any = eigsh
+    operator: Any = made(shape, matvec=times, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(len(inside))
     try:
-        return eigsh(operator, k=1, which="LA" if way == "all" else way, v0=start, tol=1e-2)[1][:, 0]
+        return solve(operator, k=1, which="LA" if way == "all" else way, v0=start, tol=1e-2)[1][:, 0]
     except ArpackNoConvergence:
         return None

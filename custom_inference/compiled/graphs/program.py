@@ -80,7 +80,9 @@ class GraphProgram:
         if others or not on_dyads.used or not {self.node_site, model.observed_site} <= set(found):
             listed = ", ".join(f"'{name}'" for name in sorted(others))
             stated = f"states {listed} too" if others else "does not state its dyads by 'with graph as (i, j)'"
-            raise NotCompiled(f"it {stated}; expected '{self.node_site}' of nodes, and '{model.observed_site}' of dyads")
+            raise NotCompiled(
+                f"it {stated}; expected '{self.node_site}' of nodes, and '{model.observed_site}' of dyads"
+            )
         return found
 
     def read(self, params: Mapping[str, Tensor], labels: Tensor, dyads: Tensor) -> dict[str, Statement]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -111,7 +112,7 @@ class Propensities:
 
         prior: of w, (power, rate) (K, K).
         """
-        sums, blocks = list[list[Floats]](), len(matrix)
+        sums, blocks = list[Any](), len(matrix)
         for site in self.scales:
             own, value = Gamma.of(model, site, torch.zeros(0, dtype=torch.float64)), values[site].double().numpy()
             powers, rate = (part.expand(len(value)).numpy() for part in (own.powers, own.rate))

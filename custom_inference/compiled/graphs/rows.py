@@ -108,7 +108,7 @@ class DyadRows:
     def degrees(self) -> Floats:
         """The sums (2, N) of the edges of which nodes are first, and second, self loops apart."""
         value = self.change[:, 0]
-        return np.stack([np.bincount(end, value, len(self)) for end in (self.i, self.j)])
+        return np.stack([np.bincount(end, value, len(self)) for end in (self.i, self.j)]).astype(np.float64)
 
     @cached_property
     def views(self) -> list[tuple[SbmRows, str]]:
@@ -179,7 +179,7 @@ class DyadRows:
 
 
 def _lists(first: Whole, second: Whole, size: int) -> tuple[Whole, Whole, Whole]:
-    """Where the list of each node begins, (N + 1,), the others in it, and the order in which pairs come in the lists."""
+    """Where the list of each node begins, (N + 1,), the others in it, and the order of the pairs in all lists."""
     order = np.lexsort((second, first))
     start = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=size))]).astype(np.int64)
     return start, second[order].astype(np.int64), order

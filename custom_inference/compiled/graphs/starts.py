@@ -14,6 +14,7 @@ from custom_inference.compiled.graphs.moves import WAYS, move_blocks
 from custom_inference.compiled.graphs.rows import DyadRows, Whole
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import PointsWithLocals
+from custom_inference.families.blocks.mean_field import division_of
 from custom_inference.families.blocks.propose import same_division, seed_of
 from ppl_models import GraphModel
 
@@ -50,9 +51,9 @@ class DyadStarts(Proposals):
     ) -> PointsWithLocals:
         """Move labels of blocks to halves of others, less often where starts agreed."""
         size = rows.num_labels
-        if size == 1 or len(rows) < 2 * size:
+        if size == 1 or len(rows) < 2 * size or division_of(params) is None:
             return params
-        return move_blocks(self, model, rows, params, generator, len(WAYS) * (size if agreed else 3 * size))
+        return move_blocks(self, model, rows, params, generator, size if agreed else 3 * len(WAYS) * size)
 
     def value(self, model: GraphModel, rows: DyadRows, state: PointsWithLocals) -> float:
         """Compute the objective at a state."""
@@ -73,8 +74,12 @@ class DyadStarts(Proposals):
         return (1 if model.sizes[str(model.sites[model.local_site].choice)] == 1 else 6), num_rows
 
     def same_solution(self, model: GraphModel, first: PointsWithLocals, second: PointsWithLocals) -> bool:
-        """Tell whether two states divide the nodes alike."""
-        return first is second or same_division(first, second)
+        """Tell whether two states divide the nodes alike; the exact engine keeps no division."""
+        return first is second or (division_of(first) is not None and same_division(first, second))
+
+    def compares(self, model: GraphModel, state: PointsWithLocals) -> bool:
+        """Whether the state divides the nodes."""
+        return division_of(state) is not None
 
 
 def divide(rows: DyadRows, seed: int, number: int) -> list[Whole]:

@@ -123,7 +123,7 @@ class Matching:
 
 
 class GraphRuns(ProgramRuns):
-    """The parameters of the nodes (1, N, P) and of dyads at all pairs of labels (K^2, 1, P), as functions of globals."""
+    """The parameters of nodes (1, N, P) and of dyads at all pairs of labels (K^2, 1, P), as functions of globals."""
 
     def __init__(
         self, probe: Probe, entries: Entries, program: GraphProgram, runs: list[tuple[Tensor, Tensor]],
@@ -217,7 +217,9 @@ def _find_propensities(
     between = structure.dyads.parameters(structure.entries.flatten(params))[0, pair, 0, 0]
     ends = find_ends(structure.model, stated[name].parameters[:, 0, 0] / between, params, matching.i, matching.j)
     if ends is None:
-        raise NotCompiled(f"the law of '{name}' differs between dyads, and not by a number of each of their nodes alone")
+        raise NotCompiled(
+            f"the law of '{name}' differs between dyads, and not by a number of each of their nodes alone"
+        )
     return Propensities(ends)
 
 

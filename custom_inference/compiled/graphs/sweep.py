@@ -1,6 +1,6 @@
 """Responsibilities phi (N, K) of a graph's nodes at given globals: coordinate ascent, the bound, and names of blocks.
 
-    bound = sum over dyads of sum_ab phi_ia phi_jb log p(x_ij | a, b) + sum_i sum_a phi_ia (log p(a) - log phi_ia)
+bound = sum over dyads of sum_ab phi_ia phi_jb log p(x_ij | a, b) + sum_i sum_a phi_ia (log p(a) - log phi_ia)
 """
 
 from __future__ import annotations
