@@ -175,17 +175,17 @@ def _of_program(model: Model) -> Family:
     """The record of a program for which nothing is derived by hand: what is compiled divides its work itself; graphs
     whose nodes choose one of the blocks each have engines that are compiled from their programs."""
     kind = type(model)
-    if not isinstance(model, GraphModel):
+    if not issubclass(kind, GraphModel):
         return Family(model=kind, own_threads=("exact",), stages=_COMPILED)
     site = model.sites[model.local_site]
-    chosen = site.choice is not None and model.sizes[site.choice] == model.num_blocks and not site.dims
+    chosen = site.choice is not None and model.sizes[site.choice] == model.sizes.get("component") and not site.dims
     if not chosen or site.plates != ("node",) or len(model.row_latents) > 1:
         return Family(model=kind)
-    return Family(model=kind, engines=_compiled_of_graphs(), stages=_OF_GRAPHS)
+    return Family(model=kind, engines=_graph_engines(), stages=_OF_GRAPHS)
 
 
 @functools.cache
-def _compiled_of_graphs() -> Mapping[str, Callable[..., Engine]]:
+def _graph_engines() -> Mapping[str, Callable[..., Engine]]:
     """The engines of programs of graphs. Loaded by name: they are made of what block models have."""
     return importlib.import_module("custom_inference.compiled.graphs").ENGINES
 

@@ -101,16 +101,16 @@ class EndBlocks(NamedTuple):
     first: Tensor
     second: Tensor
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: tuple[Any, ...] | Tensor | int | slice) -> Any:
         """Return the blocks at the ends of the dyads, of a labelling that is looked up there: ``z[..., i]``.
 
         Raises ModelError for a look-up of other nodes, whose blocks are not known here.
         """
-        index: Any = key[-1] if isinstance(key, tuple) else key
+        index: Any = key[-1] if type(key) is tuple else key
         if not torch.is_tensor(index):
             return (self.first, self.second)[key]  # pyright: ignore[reportCallIssue, reportArgumentType]
         end = getattr(index, END, None)
-        if end is None or (isinstance(key, tuple) and key[:-1] != (Ellipsis,)):
+        if end is None or (type(key) is tuple and key[:-1] != (Ellipsis,)):
             raise ModelError(
                 "the blocks of a graph's nodes are looked up elsewhere than at the ends of its dyads; expected "
                 "z[..., i] and z[..., j] at the i and j that 'with graph as (i, j)' gives, as they are"
@@ -140,9 +140,9 @@ class EveryLabelling(Tensor):
     #: What is computed of it is a plain tensor.
     __torch_function__: ClassVar[Any] = torch._C._disabled_torch_function_impl
 
-    def __getitem__(self, key: Any) -> Tensor:
-        index, plain = key[-1] if isinstance(key, tuple) else key, self.as_subclass(Tensor)
-        if getattr(index, END, None) is None or not isinstance(key, tuple):
+    def __getitem__(self, key: tuple[Any, ...] | Tensor | int | slice) -> Tensor:
+        index, plain = key[-1] if type(key) is tuple else key, self.as_subclass(Tensor)
+        if getattr(index, END, None) is None or type(key) is not tuple:
             return plain[key]
         return plain[key].squeeze(-2)
 
@@ -154,7 +154,7 @@ class LooksUp(Messenger):
         super().__init__()
         self.site = site
 
-    def _pyro_post_sample(self, msg: Any) -> None:
+    def _pyro_post_sample(self, msg: dict[str, Any]) -> None:
         value = msg["value"]
         if msg["name"] == self.site and torch.is_tensor(value) and value.ndim > 1 and not value.is_floating_point():
             msg["value"] = value.as_subclass(EveryLabelling)

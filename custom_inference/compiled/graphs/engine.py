@@ -60,7 +60,7 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
             known[model] = GraphSteps.of_graph(model, rows.structure)
         return known[model]
 
-    def tables(self, model: GraphModel, state: Any, rows: DyadRows) -> DyadTables:
+    def tables(self, model: GraphModel, state: PointsWithLocals | Params, rows: DyadRows) -> DyadTables:
         """Evaluate the laws at the values of the globals."""
         with torch.no_grad():
             return DyadTables.at(rows, values_of(model, state))
@@ -75,7 +75,7 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
             self.steps(model, rows).advance(values, statistics, float(len(rows)), (None, None)), rows.like
         )
 
-    def prior_term(self, model: GraphModel, state: Any) -> Tensor:
+    def prior_term(self, model: GraphModel, state: PointsWithLocals | Params) -> Tensor:
         structure = structure_if_known(model)
         values = {site: value.double() for site, value in values_of(model, state).items()}
         if structure is None:
@@ -87,11 +87,11 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
         improved some times, and the rest again at its best."""
         phi, own = share.double().numpy(), rows.structure.propensities
 
-        def fitted(found: Params) -> Params:
+        def refit(found: Params) -> Params:
             counted = torch.as_tensor(rows.count(phi, own.weights(found, len(rows))))
             return self.best(model, found, share.double(), counted, rows)
 
-        values = fitted(values)
+        values = refit(values)
         for _ in range(times if own.ends else 0):
             values = {site: value.double() for site, value in values.items()}
             rates = np.exp(DyadTables.at(rows, values).natural[0])  # log w of the counts
@@ -100,11 +100,11 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
                 others = (rows.firsts if side else rows.seconds)(number[:, None] * phi)
                 return (phi * (others @ (rates if side else rates.T))).sum(1)
 
-            values = fitted(own.update(model, values, rows.degrees, partners))
+            values = refit(own.update(model, values, rows.degrees, partners))
         if own.ends:
             other = self._rescale(model, values, phi, rows)
             if other is not None:
-                values = max(values, fitted(other), key=lambda one: self._value(model, one, phi, rows))
+                values = max(values, refit(other), key=lambda one: self._value(model, one, phi, rows))
         return values
 
     def _rescale(self, model: GraphModel, values: Params, phi: Floats, rows: DyadRows) -> Params | None:
@@ -115,7 +115,7 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
             return None
         value = values[sites[0]].double()
         prior = self.steps(model, rows).prior_of_rates(sites[0], value)
-        if prior is None or not isinstance(source, EntrySource) or not source.plain:
+        if prior is None or type(source) is not EntrySource or not source.plain:
             return None
         return own.rescale(model, values, phi.argmax(1), value.numpy(), (prior[0].numpy(), prior[1].numpy()))
 
@@ -124,7 +124,7 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
         at = self.tables(model, values, rows)
         return bound_at(at, rows, phi, rows.count(phi, at.weight)) + float(self.prior_term(model, values))
 
-    def divided(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> Params:
+    def start_at(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> Params:
         """Return values of the globals that suit a division of the nodes, (N, K)."""
         start, degrees = rows.structure.probe.draw_globals(), rows.degrees
         typical = (degrees @ responsibility.numpy() + 1) / (responsibility.sum(0).numpy() + 1)
@@ -187,7 +187,7 @@ class DyadMeanField(DyadEngine):
         return PointsWithLocals(params, {RESPONSIBILITY: e_step().locals[RESPONSIBILITY]})
 
     def from_responsibilities(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> PointsWithLocals:
-        return PointsWithLocals(self.divided(model, responsibility, rows), {RESPONSIBILITY: responsibility.double()})
+        return PointsWithLocals(self.start_at(model, responsibility, rows), {RESPONSIBILITY: responsibility.double()})
 
 
 def _start_cold(at: DyadTables, rows: DyadRows, generator: torch.Generator | None) -> Floats:

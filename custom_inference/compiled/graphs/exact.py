@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,7 +21,7 @@ class DyadExact(AllLabelings, DyadEngine):
 
     accelerate = "squarem"
 
-    def make_score(self, model: Any, params: Params, rows: DyadRows) -> tuple[Tensor, Score]:
+    def make_score(self, model: GraphModel, params: Params, rows: DyadRows) -> tuple[Tensor, Score]:
         """Return no log p of labels by themselves, as nodes may differ, and a function that scores labellings."""
         structure, size = rows.structure, len(rows)
         flat = structure.entries.flatten({site: params[site].cpu().double() for site in structure.entries.shapes})
@@ -41,19 +40,15 @@ class DyadExact(AllLabelings, DyadEngine):
 
         return natural.new_zeros(model.num_blocks), score
 
-    def table(self, model: Any, params: Params, rows: DyadRows, temperature: float = 1.0) -> Tensor:
-        """Compute log p(x, z | params) of all labellings, (K^N,), in double precision."""
-        return super().table(model, params, rows, temperature)
-
     def m_step(self, model: GraphModel, state: Params, step: EStep, rows: DyadRows) -> Params:
         pairs = step.statistics["pairs"].double()
         own, labelled = rows.structure.propensities, pairs.diagonal(dim1=0, dim2=2).diagonal(dim1=0, dim2=1)
 
-        def fitted(found: Params) -> Params:
+        def refit(found: Params) -> Params:
             dense = _weigh(rows, own.weights(found, len(rows)))
             return self.best(model, found, labelled, torch.einsum("ijf,iajb->abf", dense, pairs), rows)
 
-        values = fitted(state)
+        values = refit(state)
         if not own.ends:
             return values
         values = {site: value.double() for site, value in values.items()}
@@ -62,10 +57,10 @@ class DyadExact(AllLabelings, DyadEngine):
         moved = own.update(
             model, values, rows.degrees, lambda number, side: (expected.T if side else expected) @ number
         )
-        return fitted(moved)
+        return refit(moved)
 
     def from_responsibilities(self, model: GraphModel, responsibility: Tensor, rows: DyadRows) -> Params:
-        return self.divided(model, responsibility, rows)
+        return self.start_at(model, responsibility, rows)
 
 
 def _weigh(rows: DyadRows, weight: Floats) -> Tensor:

@@ -7,6 +7,7 @@ each other, or few, or are alike in whom they have edges with.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,11 @@ import scipy.sparse
 import torch
 from numpy.typing import NDArray
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
+from torch import Tensor
 
 from custom_inference.compiled.graphs.rows import DyadRows, Floats
 from custom_inference.core.states import PointsWithLocals
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY
-from ppl_models import GraphModel
 
 #: What a move gains at least, as a part of the objective.
 _GAIN = 1e-7
@@ -29,19 +30,23 @@ WAYS = ("LA", "SA", "all")
 
 
 def move_blocks(
-    proposals: Any, model: GraphModel, rows: DyadRows, state: PointsWithLocals, generator: torch.Generator,
-    patience: int,
+    settle: Callable[[Tensor], tuple[float, PointsWithLocals]], rows: DyadRows, state: PointsWithLocals, value: float,
+    generator: torch.Generator, patience: int,
 ) -> PointsWithLocals:  # fmt: skip
     """Try moves until so many in a row gain nothing, those first that halve large blocks for small ones; return the
-    best state."""
-    value, order = proposals.value(model, rows, state), _list_moves(state, rows, generator)
+    best state.
+
+    settle: gives the objective and the state after some iterations from responsibilities. value: the objective at the
+    state.
+    """
+    order = _list_moves(state, rows, generator)
     stalled = 0
     while stalled < patience and order:
         share = _halve(rows, state.locals[RESPONSIBILITY].double().numpy(), order.pop(0), generator)
         if share is None:
             continue
         stalled += 1
-        other, moved = proposals.settle(model, rows, torch.as_tensor(share))
+        other, moved = settle(torch.as_tensor(share))
         if other > value + _GAIN * abs(value):
             value, state, stalled = other, moved, 0
             order = _list_moves(state, rows, generator)
@@ -58,7 +63,7 @@ def _list_moves(state: PointsWithLocals, rows: DyadRows, generator: torch.Genera
     return [(*one, feature) for one, feature in zip(every, chosen, strict=True)]
 
 
-def _halve(rows: DyadRows, phi: Floats, move: Any, generator: torch.Generator) -> Floats | None:
+def _halve(rows: DyadRows, phi: Floats, move: tuple[int, int, str, int], generator: torch.Generator) -> Floats | None:
     """Give the nodes of one block to the others, and its label to a half of another; None where that is too small."""
     given, halved, way, feature = move
     inside = np.flatnonzero(phi.argmax(1) == halved)

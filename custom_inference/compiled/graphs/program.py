@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from pyro.poutine.messenger import Messenger
@@ -27,7 +27,7 @@ class _OfDyads(Messenger):
         super().__init__()
         self.numbers, self.used = numbers, False
 
-    def _process_message(self, msg: Any) -> None:
+    def _process_message(self, msg: dict[str, Any]) -> None:
         if msg["type"] == "sample" and msg["name"] == _PLATE and type(msg["fn"]).__name__ == "_Subsample":
             msg["value"], msg["done"], self.used = self.numbers, True, True
 
@@ -47,9 +47,9 @@ class GraphProgram:
     @classmethod
     def of(cls, model: GraphModel, data: Data) -> GraphProgram:
         """Take the program of a graph in double precision. Raises NotCompiled for data that are no graph."""
-        if not isinstance(data, GraphData):
+        if data.container != GraphData.container:
             raise NotCompiled("its data are no graph")
-        return cls(model, replace(data.to(dtype=torch.float64), hidden=None, mask=None))
+        return cls(model, replace(cast(GraphData, data).to(dtype=torch.float64), hidden=None, mask=None))
 
     @property
     def node_site(self) -> str:
@@ -111,12 +111,12 @@ def _read_nodes(name: str, node: Mapping[str, Any], number: int, labels: int) ->
     made, value = node["fn"], node["value"]
     if bool(torch.as_tensor(node.get("scale", 1.0) != 1.0).any()):
         raise NotCompiled(f"'{name}' is scaled")
-    if isinstance(made, Labelling):
+    if type(made) is Labelling:
         if made.probs.shape != (number, labels):
             raise NotCompiled(f"'{name}' has probabilities {tuple(made.probs.shape)}, expected {(number, labels)}")
         law = CategoricalLaw(Labelling, ("probs",), (labels,))
         return Statement(law, made.probs.unsqueeze(0), value.unsqueeze(0))
     stated = read_statement(name, node, 0 if made.event_dim else -1, number, False)
-    if not isinstance(stated.law, CategoricalLaw) or stated.parameters.shape[1:] != (1, labels):
+    if type(stated.law) is not CategoricalLaw or stated.parameters.shape[1:] != (1, labels):
         raise NotCompiled(f"'{name}' has the law {stated.law.kind.__name__}, expected one choice of each node")
     return replace(stated, parameters=stated.parameters.transpose(0, 1), value=stated.value.transpose(0, 1))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -62,10 +62,8 @@ class DyadRows:
     @classmethod
     def of(cls, model: GraphModel, data: Data) -> DyadRows:
         """Read a graph. Raises NotCompiled where its program is no product of laws of nodes and dyads."""
-        if not isinstance(data, GraphData):
-            raise NotCompiled(f"{type(model).__name__} is not compiled: its data are no graph")
-        data = data.to(device="cpu")
-        structure = structure_of(model, data)
+        structure = structure_of(model, data)  # which refuses what is no graph
+        data = cast(GraphData, data.to(device="cpu"))
         law, size = structure.dyads.law, data.num_nodes
         ends, value = data.edges(), data.edge_values().double()
         nothing = value.new_zeros(1)
@@ -179,7 +177,7 @@ class DyadRows:
 
 
 def _lists(first: Whole, second: Whole, size: int) -> tuple[Whole, Whole, Whole]:
-    """Where the list of each node begins, (N + 1,), the others in it, and the order of the pairs in all lists."""
+    """Return where the list of each node begins, (N + 1,), the others in it, and the order of all pairs."""
     order = np.lexsort((second, first))
     start = np.concatenate([[0], np.cumsum(np.bincount(first, minlength=size))]).astype(np.int64)
     return start, second[order].astype(np.int64), order

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -53,12 +54,10 @@ class DyadStarts(Proposals):
         size = rows.num_labels
         if size == 1 or len(rows) < 2 * size or division_of(params) is None:
             return params
-        return move_blocks(self, model, rows, params, generator, size if agreed else 3 * len(WAYS) * size)
-
-    def value(self, model: GraphModel, rows: DyadRows, state: PointsWithLocals) -> float:
-        """Compute the objective at a state."""
-        step = self.engine.e_step(model, state, rows)
-        return float(self.engine.objective_at(model, state, step.bound))
+        patience = size if agreed else 3 * len(WAYS) * size
+        step = self.engine.e_step(model, params, rows)
+        value = float(self.engine.objective_at(model, params, step.bound))
+        return move_blocks(partial(self.settle, model, rows), rows, params, value, generator, patience)
 
     def settle(self, model: GraphModel, rows: DyadRows, share: Tensor) -> tuple[float, Any]:
         """Run some iterations from a division; return the objective that they reach, and the state there."""

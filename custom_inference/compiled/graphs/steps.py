@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, distributions
+from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.compiled.blocks import Part
 from custom_inference.compiled.graphs.structure import GraphStructure
@@ -68,9 +69,9 @@ class GraphSteps(Steps):
         if site not in self.mirrored:
             return super()._log_density(site, value)
         prior, (row, column) = self._pair(site, value), torch.triu_indices(*value.shape[:2])
-        if isinstance(prior, Gamma):
+        if type(prior) is Gamma:
             return prior.log_density(value).expand_as(value)[row, column].sum()
-        if not isinstance(self.model.priors[site], distributions.Dirichlet):
+        if self.model.sites[site].support is constraints.unit_interval:
             value = torch.stack([value, 1 - value], -1)
         return Dirichlet(prior.concentration.expand_as(value)[row, column]).log_density(value[row, column])
 

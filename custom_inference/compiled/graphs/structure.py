@@ -91,7 +91,7 @@ def _serves(known: GraphStructure, data: GraphData) -> bool:
     before, law = known.program.data, known.dyads.law
     given = all(one.shape == data.others[name].shape and bool((one == data.others[name]).all())
                 for name, one in before.others.items() if name in data.others)  # fmt: skip
-    values = not isinstance(law, TabulatedLaw) or not bool(law.find_unknown(data.x.values()).any())
+    values = not bool(law.find_unknown(data.x.values()).any())
     return before.num_nodes == data.num_nodes and given and values and set(before.others) == set(data.others)
 
 
@@ -209,7 +209,7 @@ def _find_propensities(
 ) -> Propensities:
     """Find the numbers of nodes that rates are multiplied with. Raises NotCompiled where there are none."""
     program, name = structure.program, structure.model.observed_site
-    if not isinstance(structure.dyads.law, PoissonLaw) or structure.model.self_loops:
+    if type(structure.dyads.law) is not PoissonLaw or structure.model.self_loops:
         raise NotCompiled(f"the law of '{name}' differs between dyads, and is no Poisson without self loops")
     params = probe.draw_globals()
     pair = torch.randint(program.num_labels**2, (len(matching),), generator=generator)
@@ -263,7 +263,7 @@ def _above(source: Source, asked: Asked, part: slice, symmetric: tuple[str, ...]
     """The source of parameters with entries of symmetric sites on and above the diagonal in place of those below."""
     if not source.sites & set(symmetric):
         return source
-    if not isinstance(source, EntrySource):  # whose slopes would be shared out among two equal entries
+    if type(source) is not EntrySource:  # whose slopes would be shared out among two equal entries
         element = asked.element[None]
         return ProgramSource(asked.runs, asked.group.statement, asked.row[None], element, part, source.sites)
     place = torch.arange(sum(torch.Size(shape).numel() for shape in entries.shapes.values()))
