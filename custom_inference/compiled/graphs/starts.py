@@ -23,7 +23,7 @@ from ppl_models import GraphModel
 #: after as many iterations.
 _TRIES, _CHEAP, _SETTLE = 4, 8000, 4
 #: Random starts beside the others on small graphs.
-_RANDOM = 300
+_RANDOM = 150
 
 
 class DyadStarts(Proposals):
