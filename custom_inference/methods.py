@@ -14,7 +14,7 @@ import torch
 
 from custom_inference.checks.exact import Exact
 from custom_inference.compiled.default import ByDensity, is_compilable
-from custom_inference.compiled.programs import compiled_engines
+from custom_inference.compiled.programs import compiled_engines, is_sampled_by_sums
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
@@ -244,7 +244,7 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
     if is_compilable(model):
         found |= {"em" if name == "exact" else name: _by_engine(name) for name in compiled_engines(model)}
-        found["gibbs"] = CollapsedGibbs
+        found |= {"gibbs": CollapsedGibbs} if is_sampled_by_sums(model) else {}
     if model.has_atoms:
         return {**found, **({} if family.sampler is None else {"gibbs": CollapsedGibbs}), **family.methods}
     found |= {f"svi_{name}": partial(SVI, guide=name) for name in family.guides}
@@ -262,7 +262,7 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
             found["amortized"] = partial(SVI, guide="amortized")
     found |= {"svi_delta": partial(SVI, guide="delta"), "svi_normal": partial(SVI, guide="normal"), "nuts": NUTS}
     if family.sampler is not None:
-        found["gibbs"] = CollapsedGibbs
+        found |= {"gibbs": CollapsedGibbs} if is_sampled_by_sums(model) else {}
     return {**found, **family.methods}
 
 

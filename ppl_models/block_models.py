@@ -68,10 +68,6 @@ class BlockModel(GraphModel):
     def edges_between(self, site: Mapping[str, Tensor], first: Tensor, second: Tensor, i: Tensor, j: Tensor) -> Any:
         """Return p(x_ij | q_i, q_j) at the blocks (..., E) of the nodes i and j (E,)."""
 
-    def local_value(self, local: Tensor) -> Tensor:
-        """The blocks (..., N) of one-hot rows (..., N, K)."""
-        return local.argmax(-1)
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SBM(BlockModel):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from custom_inference.compiled.engine import CompiledExact
+from custom_inference.compiled.graphs.engine import DyadMeanField
 from custom_inference.compiled.variational import CompiledVB
 from custom_inference.core.engine import Engine
 from custom_inference.core.latent_values import is_own_of_rows
+from custom_inference.core.registry import engines_of
 from ppl_models import Model
 
 
@@ -16,6 +18,14 @@ def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
 
     Whether the program has the structure that they need is found when rows are read: they raise NotCompiled then.
     """
-    if is_own_of_rows(model) and not model.has_continuous_locals:
+    if engines_of(model).get(DyadMeanField.name) is DyadMeanField:
+        return {DyadMeanField.name: DyadMeanField}
+    if is_sampled_by_sums(model):
         return {CompiledExact.name: CompiledExact, CompiledVB.name: CompiledVB}
     return {}
+
+
+def is_sampled_by_sums(model: Model) -> bool:
+    """Whether a program may have chains that draw the latents of rows backwards through a sum (``gibbs``): rows with
+    finite latents alone."""
+    return is_own_of_rows(model) and not model.has_continuous_locals

@@ -173,13 +173,13 @@ def read(
         nodes = run(model, data, {**params, **values})
     plates = variables.plates
     return {
-        name: _statement(name, node, row_dim_of(node, plates), len(data), name in tabulated)
+        name: read_statement(name, node, row_dim_of(node, plates), len(data), name in tabulated)
         for name, node in nodes.items()
         if name not in params
     }
 
 
-def _statement(name: str, node: Mapping[str, Any], dim: int | None, rows: int, tabulated: bool) -> Statement:
+def read_statement(name: str, node: Mapping[str, Any], dim: int | None, rows: int, tabulated: bool) -> Statement:
     scale = node.get("scale", 1.0)
     if dim is None:
         raise NotCompiled(f"'{name}' is stated outside the plate of rows")

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.annealing.estimate import Budget
 from custom_inference.core.annealing.local import anneal_locals, posterior_of
 from custom_inference.core.engine import POINT, Engine, EStep, Objective, Params
@@ -257,7 +258,12 @@ def solve_local(
             return LocalSolver(engine=exact).solve(model, params, data, seed=seed, evidence=False)
         return family_of(model).estimates[name](model, params, data, seed=seed)
     engine = _exact_engine(model) if name == "exact" else engine_for(model, name)
-    return LocalSolver(engine=engine).solve(model, params, data, seed=seed, evidence=evidence)
+    try:
+        return LocalSolver(engine=engine).solve(model, params, data, seed=seed, evidence=evidence)
+    except NotCompiled:
+        if name != "exact":
+            raise
+        return enumerate_local(model, params, data)
 
 
 def _exact_engine(model: Model) -> Any:
@@ -294,6 +300,8 @@ def log_likelihood(model: Model, params: Params, data: Data, *, bound: str | Non
     exact = _exact_engine(model)
     try:
         return exact.log_evidence(model, params, exact.rows(model, data))
+    except NotCompiled:
+        return enumerate_local(model, params, data).bound
     except CapacityError as error:
         bounds, estimates = _list_stand_ins(model)
         more = f"; estimates, which may lie above: {estimates}" if estimates else ""

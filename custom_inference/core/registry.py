@@ -35,6 +35,7 @@ _Any = TypeVar("_Any")
 _RANDOM = ("random starts",)
 #: The stages before compiled engines.
 _COMPILED = ("races of means of columns with rows as centres", "merges and splits")
+_OF_GRAPHS = ("divisions of the nodes by several views of the edges", "merges and splits")
 #: What a subclass may override and keep its ancestor's record: how it is described, its default values, its examples.
 _HARMLESS = {"default_priors", "example", "for_data", "summary", "check_for_fitting", "num_parameters", "_abc_impl"}
 
@@ -166,13 +167,27 @@ def family_of(model: Model) -> Family:
         found = _record(ancestor)
         if found is not None:
             inherits = not any(_overrides(one, ancestor) for one in kind.__mro__[:place])
-            return found.for_priors(model) if inherits else _of_program(kind)
-    return _of_program(kind)
+            return found.for_priors(model) if inherits else _of_program(model.summed_out)
+    return _of_program(model.summed_out)
 
 
-def _of_program(kind: type[Model]) -> Family:
-    """The record of a program for which nothing is derived by hand: what is compiled divides its work itself."""
-    return Family(model=kind, own_threads=("exact",), stages=_COMPILED)
+def _of_program(model: Model) -> Family:
+    """The record of a program for which nothing is derived by hand: what is compiled divides its work itself; graphs
+    whose nodes choose one of the blocks each have engines that are compiled from their programs."""
+    kind = type(model)
+    if not issubclass(kind, GraphModel):
+        return Family(model=kind, own_threads=("exact",), stages=_COMPILED)
+    site = model.sites[model.local_site]
+    chosen = site.choice is not None and model.sizes[site.choice] == model.sizes.get("component") and not site.dims
+    if not chosen or site.plates != ("node",) or len(model.row_latents) > 1:
+        return Family(model=kind)
+    return Family(model=kind, engines=_graph_engines(), stages=_OF_GRAPHS)
+
+
+@functools.cache
+def _graph_engines() -> Mapping[str, Callable[..., Engine]]:
+    """The engines of programs of graphs. Loaded by name: they are made of what block models have."""
+    return importlib.import_module("custom_inference.compiled.graphs").ENGINES
 
 
 def _record(kind: type) -> Family | None:

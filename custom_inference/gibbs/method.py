@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.gibbs import CompiledSampler
-from custom_inference.compiled.programs import compiled_engines
+from custom_inference.compiled.programs import is_sampled_by_sums
 from custom_inference.core.align import match_components
 from custom_inference.core.diagnostics import convergence, effective_size, r_hat, round_for_file
 from custom_inference.core.ended import Ended
@@ -116,7 +116,7 @@ class CollapsedGibbs(Settings, Method):
     def sampler(self, model: Model) -> Sampler:
         """Return the sampler of a model, of programs of one's own that of compiled ones. Raises MethodError for models
         without one."""
-        return CompiledSampler() if compiled_engines(model) else sampler_of(model)
+        return CompiledSampler() if is_sampled_by_sums(model) else sampler_of(model)
 
     def _plan_draws(self, model: Model, rows: int, entries: int | None) -> tuple[tuple[str, ...], int, int]:
         """The sites whose draws are kept, of every how many draws the locals are, and of how many those sites."""

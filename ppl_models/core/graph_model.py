@@ -116,6 +116,10 @@ class GraphModel(Model):
         size = x.shape[0] if x is not None else num_rows or self.num_nodes
         return Graph(self, x, mask, batch_size, size)
 
+    def local_value(self, local: Tensor) -> Tensor:
+        """The blocks (..., N) of one-hot rows (..., N, K), where nodes choose one each."""
+        return local if self.sites[self.local_site].choice is None else local.argmax(-1)
+
     def prior(self, site: str, *, like: Tensor | None = None, values: Mapping[str, Tensor] | None = None) -> Any:
         prior = super().prior(site, like=like, values=values)
         if self.directed or site not in self.pair_sites:

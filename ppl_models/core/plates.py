@@ -20,6 +20,7 @@ from ppl_models.core.sites import Declaration
 from ppl_models.core.supports import INSIDE
 from ppl_models.data import sparse as _sparse
 from ppl_models.data.device import device_of
+from ppl_models.distributions.labellings import END
 
 
 class Plate(TypedDict, total=False):
@@ -162,6 +163,8 @@ class Graph:
     def __enter__(self) -> tuple[Tensor, Tensor]:
         self.plate, index = enter_plate(self.x, self.model.num_dyads(self.num_nodes), self.batch_size)
         self.i, self.j = self.model.dyads(index, self.num_nodes)
+        for end, nodes in enumerate((self.i, self.j)):
+            setattr(nodes, END, end)
         return self.i, self.j
 
     def __exit__(self, *error: Any) -> Any:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ppl_models.core.errors import ModelError
 from ppl_models.core.missing import Missing
+from ppl_models.distributions.labellings import LooksUp
 
 
 @dataclass
@@ -98,7 +99,8 @@ def as_given(program: Callable[..., Any]) -> Callable[..., Any]:
         beside = set(self.sites_of("observed")) - {self.observed_site}
         beside = {site for site in beside if _has_nan(given.get(site))}
         masks = Missing(beside) if beside else contextlib.nullcontext()
-        with default_dtype(dtype_of(like)), running(Run(like, given=given)), masks:
+        labels = LooksUp(self.local_site) if self.is_graph else contextlib.nullcontext()
+        with default_dtype(dtype_of(like)), running(Run(like, given=given)), masks, labels:
             return program(self, x, *others, **given)
 
     return run

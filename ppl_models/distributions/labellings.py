@@ -8,15 +8,18 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
+from pyro.poutine.messenger import Messenger
 from torch import Tensor
 from torch.distributions import biject_to, constraints, transform_to
 from torch.distributions.kl import register_kl
 from torch.distributions.transforms import Transform
 
-from ppl_models.core.errors import require_room
+from ppl_models.core.errors import ModelError, require_room
 from ppl_models.distributions.basic import Law, Shape, UnexpandedLaw
 from ppl_models.distributions.normals import InUnits
 
+#: What marks the nodes (E,) of dyads as their first or second ones, 0 or 1: an attribute of the tensor.
+END = "_end_of_dyads"
 #: Listing more labelings than this would need gigabytes before any data are seen.
 MAX_LABELINGS = 2**22
 
@@ -98,6 +101,22 @@ class EndBlocks(NamedTuple):
     first: Tensor
     second: Tensor
 
+    def __getitem__(self, key: tuple[Any, ...] | Tensor | int | slice) -> Any:
+        """Return the blocks at the ends of the dyads, of a labelling that is looked up there: ``z[..., i]``.
+
+        Raises ModelError for a look-up of other nodes, whose blocks are not known here.
+        """
+        index: Any = key[-1] if type(key) is tuple else key
+        if not torch.is_tensor(index):
+            return (self.first, self.second)[key]  # pyright: ignore[reportCallIssue, reportArgumentType]
+        end = getattr(index, END, None)
+        if end is None or (type(key) is tuple and key[:-1] != (Ellipsis,)):
+            raise ModelError(
+                "the blocks of a graph's nodes are looked up elsewhere than at the ends of its dyads; expected "
+                "z[..., i] and z[..., j] at the i and j that 'with graph as (i, j)' gives, as they are"
+            )
+        return self.first if end == 0 else self.second
+
     @classmethod
     def at(cls, block: Tensor | EndBlocks, i: Tensor, j: Tensor) -> EndBlocks:
         """Return the blocks at the ends i and j (E,) of dyads, from those of all nodes (..., N), or as they are."""
@@ -112,6 +131,33 @@ class EndBlocks(NamedTuple):
         """All K^2 pairs, (K, 1, 1) and (1, K, 1): log-probabilities of the dyads come out as (K, K, E)."""
         block = torch.arange(num_blocks, device=device)
         return cls(block[:, None, None], block[None, :, None])
+
+
+class EveryLabelling(Tensor):
+    """All labellings of a graph's nodes (L, 1, N) as they are enumerated, the axis before the nodes that of the plate
+    of dyads: looked up at the ends of these they have it, ``z[..., i]`` (L, E)."""
+
+    #: What is computed of it is a plain tensor.
+    __torch_function__: ClassVar[Any] = torch._C._disabled_torch_function_impl
+
+    def __getitem__(self, key: tuple[Any, ...] | Tensor | int | slice) -> Tensor:
+        index, plain = key[-1] if type(key) is tuple else key, self.as_subclass(Tensor)
+        if getattr(index, END, None) is None or type(key) is not tuple:
+            return plain[key]
+        return plain[key].squeeze(-2)
+
+
+class LooksUp(Messenger):
+    """Gives the program of a graph the labellings that are enumerated as such as are looked up at the ends of dyads."""
+
+    def __init__(self, site: str):
+        super().__init__()
+        self.site = site
+
+    def _pyro_post_sample(self, msg: dict[str, Any]) -> None:
+        value = msg["value"]
+        if msg["name"] == self.site and torch.is_tensor(value) and value.ndim > 1 and not value.is_floating_point():
+            msg["value"] = value.as_subclass(EveryLabelling)
 
 
 class _SymmetricConstraint(constraints.Constraint):
@@ -149,9 +195,21 @@ class _Mirror(Transform):
         self.domain = constraints.real_vector
         self.codomain = constraint
 
+    @property
+    def free(self) -> torch.Size:
+        """The shape of the unconstrained numbers of all entries a <= b."""
+        every = torch.Size((len(self.row), *self.constraint.shape[2:]))
+        return every if self.entry.codomain.event_dim == 0 else torch.Size(self.entry.inverse_shape(every))
+
+    def _transform(self, x: Tensor) -> Tensor:
+        """Values (..., U, ...) of the entries; of vectors, such as points of simplexes, each by itself."""
+        if self.entry.codomain.event_dim == 0:
+            return self.entry(x).unflatten(-1, self.free)
+        return self.entry(x.unflatten(-1, self.free))
+
     def _call(self, x: Tensor) -> Tensor:
         size, *rest = self.constraint.shape
-        values = self.entry(x).unflatten(-1, (len(self.row), *rest[1:]))
+        values = self._transform(x)
         axis = values.ndim - len(rest)
         place = torch.zeros(size, size, dtype=torch.long)
         place[self.row, self.column] = place[self.column, self.row] = torch.arange(len(self.row))
@@ -160,16 +218,21 @@ class _Mirror(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         rest = len(self.constraint.shape) - 2
         upper = y[(..., self.row, self.column, *[slice(None)] * rest)]
-        return self.entry.inv(upper.flatten(-1 - rest))
+        if self.entry.codomain.event_dim == 0:
+            return self.entry.inv(upper.flatten(-1 - rest))
+        return self.entry.inv(upper).flatten(-len(self.free))
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.entry.log_abs_det_jacobian(x, self.entry(x)).sum(-1)
+        if self.entry.codomain.event_dim == 0:
+            return self.entry.log_abs_det_jacobian(x, self.entry(x)).sum(-1)
+        free = x.unflatten(-1, self.free)
+        return self.entry.log_abs_det_jacobian(free, self.entry(free)).flatten(x.ndim - 1).sum(-1)
 
     def forward_shape(self, shape: Shape):
         return torch.Size(shape[:-1]) + self.constraint.shape
 
     def inverse_shape(self, shape: Shape):
-        return torch.Size((*shape[: -len(self.constraint.shape)], len(self.row) * math.prod(self.constraint.shape[2:])))
+        return torch.Size((*shape[: -len(self.constraint.shape)], self.free.numel()))
 
 
 for _registry in (biject_to, transform_to):

@@ -166,7 +166,7 @@ class Propensities:
         label, means = phi.argmax(1), self._means(params)
         terms = self.powers, self.priors().rate.numpy() * means
         sums: Any = [[np.bincount(label, side, phi.shape[1]) for side in term] for term in terms]
-        moves = _scales(np.array(sums[0], np.float64), np.array(sums[1], np.float64), matrix, prior)
+        moves = find_scales(np.array(sums[0], np.float64), np.array(sums[1], np.float64), matrix, prior)
         return self._from_means(means * np.exp(moves)[:, label], rows)
 
     def prior_term(self, params: Params) -> float:
@@ -191,7 +191,7 @@ def _update_undirected(mean: Floats, exposure: Floats, own: Floats, numerator: F
     return np.maximum(2 * numerator / np.maximum(root, FLOOR), FLOOR)
 
 
-def _scales(linear: Floats, growing: Floats, matrix: Floats, prior: tuple[Floats, Floats]) -> Floats:
+def find_scales(linear: Floats, growing: Floats, matrix: Floats, prior: tuple[Floats, Floats]) -> Floats:
     """Find the best log c of the blocks, (S, K).
 
     Maximises sum_a [P_a u_a - Q_a e^(u_a)], the same of v, - sum_ab [p_ab (u_a + v_b) + r_ab eta_ab e^(-u_a - v_b)],

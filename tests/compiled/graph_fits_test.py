@@ -1,0 +1,60 @@
+"""Fits of programs of graphs: as far as those of listed block models, and what is asked of them."""
+
+import numpy as np
+import pytest
+import torch
+
+import custom_inference as ci
+from ppl_models import SBM, DegreeCorrectedSBM, PoissonSBM
+from tests.programs.graphs import Affine, Blocks, Degrees, Ordered, Rates, Signed, Weighted, planted
+
+
+@pytest.mark.parametrize(
+    ("kind", "listed", "site", "directed"),
+    [
+        (Blocks, SBM, "p", True), (Rates, PoissonSBM, "rate", False),
+        (Degrees, DegreeCorrectedSBM, "rate", False),
+    ],
+)  # fmt: skip
+def test_fits_come_as_far_as_those_of_the_listed_model(kind, listed, site, directed):
+    x = planted(kind, 45, 3, 1, directed=directed)
+    sizes = {"num_blocks": 3, "num_nodes": 45, "directed": directed}
+    own = ci.fit(kind(**sizes), x, progress=False)
+    other = ci.fit(listed(**sizes), x, progress=False, method="mean_field")
+    assert own.bound_name == "mean_field" and own.objective == "bound"
+    assert float(own.elbo[-1]) > float(other.elbo[-1]) - 0.05
+    assert own.transform().shape == (45, 3) and own.params[site].shape == (3, 3)
+
+
+@pytest.mark.parametrize("kind", [Signed, Weighted, Affine, Ordered])
+def test_blocks_are_found_whatever_an_edge_is(kind):
+    model = kind(num_blocks=3, num_nodes=54, directed=False)
+    found = ci.fit(model, planted(kind, 54, 3, 0, directed=False), progress=False)
+    label = found.transform().argmax(1).numpy().reshape(-1, 3)
+    usual = np.array([np.bincount(one, minlength=3).argmax() for one in label.T])
+    assert len(set(usual)) == 3 and (label == usual).mean() > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:.*have no edge")
+@pytest.mark.parametrize(("kind", "listed"), [(Blocks, SBM)])
+def test_exact_em_is_that_of_the_listed_model(kind, listed):
+    x, sizes = planted(kind, 8, 2, 0, directed=False), {"num_blocks": 2, "num_nodes": 8, "directed": False}
+    own, other = (ci.fit(one(**sizes), x, method="em", progress=False) for one in (kind, listed))
+    assert own.bound_name == "exact"
+    assert float(own.elbo[-1]) > float(other.elbo[-1]) - 0.02
+
+
+def test_what_a_fit_is_asked():
+    model, x = Blocks(num_blocks=2, num_nodes=20), planted(Blocks, 20, 2, 0, directed=True)
+    found = ci.fit(model, x, progress=False)
+    assert ci.methods_for(model)[:4] == ["default", "exact", "em", "mean_field"]
+    assert "bound, mean_field" in str(found)
+    assert found.local is not None
+    assert torch.equal(found.log_likelihood(bound="mean_field"), found.local.bound)
+    again = ci.fit(model, x, init=found, progress=False)
+    assert float(again.elbo[-1]) == pytest.approx(float(found.elbo[-1]), abs=1e-3)
+    by_svi = ci.SVI(guide="mean_field", steps=30).fit(
+        model, x, progress=False
+    )  # which looks blocks up as it is written
+    assert by_svi.local is not None
+    assert float(by_svi.local.bound) < float(found.local.bound) + 1e-3
