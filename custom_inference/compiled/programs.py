@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from custom_inference.compiled.engine import CompiledExact
-from custom_inference.compiled.graphs.engine import DyadMeanField
 from custom_inference.compiled.variational import CompiledVB
 from custom_inference.core.engine import Engine
 from custom_inference.core.latent_values import is_own_of_rows
-from custom_inference.core.registry import engines_of
+from custom_inference.core.registry import family_of
 from ppl_models import Model
 
 
@@ -18,8 +17,9 @@ def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
 
     Whether the program has the structure that they need is found when rows are read: they raise NotCompiled then.
     """
-    if engines_of(model).get(DyadMeanField.name) is DyadMeanField:
-        return {DyadMeanField.name: DyadMeanField}
+    family = family_of(model)
+    if family.compiled:
+        return {name: make for name, make in family.engines.items() if name != "exact"}
     if is_sampled_by_sums(model):
         return {CompiledExact.name: CompiledExact, CompiledVB.name: CompiledVB}
     return {}

@@ -77,6 +77,7 @@ class Family:
     own_threads: whether fits divide their work among threads themselves (``core.threads``), libraries having one each;
         or the names of the engines whose fits do.
     tokens: (fit, data) -> a frame of what the fit says of every token, for ``Fit.tokens``.
+    compiled: whether the engines are compiled from the program.
     otherwise: the record that serves instead where the prior of the main latent is no Dirichlet, which the engines and
         the sampler of this one need, with this one's presentation; None: they take any.
     """
@@ -105,6 +106,7 @@ class Family:
     partition: Callable[[GraphModel, Data, int], NDArray[np.int64]] | None = None
     own_threads: bool | tuple[str, ...] = False
     tokens: Callable[..., Any] | None = None
+    compiled: bool = False
     otherwise: Family | None = None
 
     def for_priors(self, model: Model) -> Family:
@@ -181,7 +183,7 @@ def _of_program(model: Model) -> Family:
     chosen = site.choice is not None and model.sizes[site.choice] == model.sizes.get("component") and not site.dims
     if not chosen or site.plates != ("node",) or len(model.row_latents) > 1:
         return Family(model=kind)
-    return Family(model=kind, engines=_graph_engines(), stages=_OF_GRAPHS)
+    return Family(model=kind, engines=_graph_engines(), stages=_OF_GRAPHS, compiled=True)
 
 
 @functools.cache

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.gibbs import CompiledSampler
 from custom_inference.compiled.programs import is_sampled_by_sums
 from custom_inference.core.align import match_components
 from custom_inference.core.diagnostics import convergence, effective_size, r_hat, round_for_file
@@ -19,6 +18,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.method import Call, Method, to_ask_with
 from custom_inference.core.settings import require_whole
 from custom_inference.gibbs.chains import Mode, Record, Settings, left_out, rank_modes, run_chains, say_lower
+from custom_inference.gibbs.programs import CompiledSampler
 from custom_inference.gibbs.protocol import Params, Sampler, require_learn, sampler_of
 from ppl_models import Data, MethodError, Model
 

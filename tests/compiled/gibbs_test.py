@@ -5,8 +5,8 @@ import pytest
 import torch
 
 import custom_inference as ci
-from custom_inference.compiled.gibbs import CompiledSampler
 from custom_inference.core.diagnostics import effective_size
+from custom_inference.gibbs.programs import CompiledSampler
 from ppl_models import NOCA, MethodError, PriorError
 from tests.compiled._problems import KINDS, problem, state_of
 

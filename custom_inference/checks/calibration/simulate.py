@@ -19,13 +19,7 @@ from custom_inference.compiled.labels import find_places, reorder
 from custom_inference.core.draws import posterior_draws
 from custom_inference.core.exchangeable import exchangeable, has_standard_form
 from custom_inference.core.isolation import default_dtype, own_store
-from custom_inference.core.latent_values import (
-    code_of,
-    is_own_of_rows,
-    latent_values,
-    layout_of_model,
-    split_draws,
-)
+from custom_inference.core.latent_values import code_of, is_own_of_rows, latent_values, layout_of_model, split_draws
 from custom_inference.core.predictive import sample_rows
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.settings import require_whole

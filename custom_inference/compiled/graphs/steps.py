@@ -59,7 +59,7 @@ class GraphSteps(Steps):
     def prior_of_rates(self, site: str, value: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return powers and rates (K, K) of the prior of a matrix of rates, of entries that are learned; None where it
         has no closed form."""
-        if self.roles.get(site) != "rate" or site not in self._closed or value.ndim != 2:
+        if self.roles.get(site) != "rate" or site not in self.closed or value.ndim != 2:
             return None
         prior = self._pair(site, value)
         once = torch.ones_like(value).triu() if site in self.mirrored else torch.ones_like(value)
