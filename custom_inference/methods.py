@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 
 from custom_inference.checks.exact import Exact
-from custom_inference.compiled.default import ByDensity, is_compilable
+from custom_inference.compiled.default import ByDensity, is_compilable, is_quickly_integrated
 from custom_inference.compiled.programs import compiled_engines
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import EXACT_UP_TO
@@ -79,6 +79,9 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     model, x = size_model(model, x, arguments, arguments.get("init"))
     chosen = default_method(model, None) if method is None else resolve_method(method, model=model)
     names = _settings_of(chosen)
+    if method is None and is_compilable(model) and is_quickly_integrated(model, x):
+        chosen = _by_density(model)  # which has the evidence, and no bound on it
+        names = _settings_of(chosen)
     if method is None and is_compilable(model) and set(arguments) & (set(_settings_of(SVI)) - set(names)):
         chosen = _by_density(model)  # whose settings these are
         names = _settings_of(chosen)

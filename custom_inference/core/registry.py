@@ -35,6 +35,8 @@ _Any = TypeVar("_Any")
 _RANDOM = ("random starts",)
 #: The stages before compiled engines.
 _COMPILED = ("races of means of columns with rows as centres", "merges and splits")
+#: The engines that are compiled from programs and whose objective is a bound.
+_COMPILED_BOUNDS = ("vb", "conjugate")
 #: What a subclass may override and keep its ancestor's record: how it is described, its default values, its examples.
 _HARMLESS = {"default_priors", "example", "for_data", "summary", "check_for_fitting", "num_parameters", "_abc_impl"}
 
@@ -237,7 +239,7 @@ def objective_named(model: Model, bound_name: str) -> Objective:
     made = engines_of(model).get(bound_name)
     if made is not None:
         return made().objective
-    of_name: dict[str, Objective] = {"exact": "evidence", POINT: "log joint"}
+    of_name: dict[str, Objective] = {"exact": "evidence", POINT: "log joint", **dict.fromkeys(_COMPILED_BOUNDS, "bound")}
     return of_name.get(bound_name, "log joint" if bound_name.startswith("log") else "estimate")
 
 

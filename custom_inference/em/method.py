@@ -235,7 +235,7 @@ class VariationalEM(Method):
             seed=seed,
             weights=weights,
             local=local_of(engine, model, state, rows, step),
-            solver=None if is_own_of_rows(model) else LocalSolver(engine=self.engine(fitted)),
+            solver=None if engine.name == "exact" and is_own_of_rows(model) else LocalSolver(engine=self.engine(fitted)),
             details=run.details,
         )
 
