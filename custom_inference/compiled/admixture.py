@@ -272,7 +272,7 @@ class _Reader:
         depends on theta; refuse what differs between rows."""
         probe, every = self.probe, self.probe.variables
         bits = len(every).bit_length()
-        turned = ((torch.arange(1, len(every) + 1)[None] >> torch.arange(bits)[:, None]) & 1).reshape(bits, -1)
+        turned = ((torch.arange(1, len(every) + 1)[None] >> torch.arange(bits)[:, None]) & 1).reshape(bits, len(every))
         number, rows = torch.zeros(0), torch.arange(len(probe.data))
         choice, summed = dict[str, Tensor](), dict[str, Tensor]()
         latents = set(every.names)
