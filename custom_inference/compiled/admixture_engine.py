@@ -59,6 +59,7 @@ class AdmixturePoints(AdmixtureStarts, Engine):
     threshold: float = 1e-3
 
     name: ClassVar[str] = "conjugate"
+    accelerate = "squarem"
     any_prior_of = EverySite()
     engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride]
 
