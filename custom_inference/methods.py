@@ -53,6 +53,12 @@ def default_method(model: Model, data: Data | None) -> Any:
     return family_of(model).methods.get(name, _by_engine(name))()
 
 
+def _by_default(model: Model, x: Any) -> Any:
+    """The default for a model and data that are not read yet: what fits the evidence of few rows, and no bound on it."""
+    quickly = is_compilable(model) and is_quickly_integrated(model, x)
+    return _by_density(model) if quickly else default_method(model, None)
+
+
 def _by_density(model: Model) -> SVI:
     """The method of a program that is not compiled: its density is all that is used."""
     if is_own_of_rows(model) and model.has_continuous_locals:
@@ -77,11 +83,8 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     Under priors that the default has no steps for, the first method that takes them fits instead; the status says so.
     """
     model, x = size_model(model, x, arguments, arguments.get("init"))
-    chosen = default_method(model, None) if method is None else resolve_method(method, model=model)
+    chosen = _by_default(model, x) if method is None else resolve_method(method, model=model)
     names = _settings_of(chosen)
-    if method is None and is_compilable(model) and is_quickly_integrated(model, x):
-        chosen = _by_density(model)  # which has the evidence, and no bound on it
-        names = _settings_of(chosen)
     if method is None and is_compilable(model) and set(arguments) & (set(_settings_of(SVI)) - set(names)):
         chosen = _by_density(model)  # whose settings these are
         names = _settings_of(chosen)
@@ -216,7 +219,7 @@ class Default:
     def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
         model = require_model(model)
-        chosen = self._choose_method(model, None)
+        chosen = with_settings(_by_default(model, data), self.settings)
         method, data, arguments = _that_takes_the_size(model, chosen, self.settings, data, arguments)
         try:
             return method.fit(model, data, **arguments)

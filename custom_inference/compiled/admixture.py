@@ -50,7 +50,8 @@ class Observed:
     """A statement of what is observed.
 
     cell: (E,) which place of the block each element has; elements with the same parameters share one. choice: (E,)
-    which choice each looks up by; None: the choices are summed out.
+    which choice each looks up by; None: the choices are summed out. usual: (E,) rates in the row that was probed, at one
+    point: those of others may be known multiples of them.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Observed:
     block: Block
     cell: Tensor
     choice: Tensor | None
+    usual: Tensor | None = None
 
     @property
     def num_cells(self) -> int:
@@ -93,6 +95,11 @@ class AdmixtureStructure:
     def size(self) -> int:
         """How many components there are."""
         return len(self.shape)
+
+    @property
+    def centre(self) -> Tensor:
+        """A point (1, K) that theta may be at."""
+        return torch.full((1, self.size), 1 / self.size, dtype=torch.float64)
 
     def with_shares(self, params: Mapping[str, Tensor], share: Tensor) -> dict[str, Tensor]:
         """Return globals and the latent of rows, (B, K), as a run of the program is given them."""
@@ -264,7 +271,8 @@ class _Reader:
             name = one.group.statement
             block = Block(laws[name], ((0,),), (size,), source, elements=((name, one.group.elements),))
             by = None if bool(summed[name].all()) else choice[name]
-            found.append(Observed(name, laws[name], block, cells[name], by))
+            usual = sum(stated[0][name].parameters[..., 0]) / size if gamma else None
+            found.append(Observed(name, laws[name], block, cells[name], by, usual))
         return tuple(found)
 
     def _find_scopes(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -289,7 +297,8 @@ class _Reader:
                 summed[name] = summed.get(name, differs[-1]) | differs[-1]
                 if bool((number >= len(every)).any()):
                     raise NotCompiled(f"elements of '{name}' depend on several choices")
-                if not bool(alike(beside[name].parameters, beside[name].parameters[:1]).all()):
+                varies = not bool(alike(beside[name].parameters, beside[name].parameters[:1]).all())
+                if varies and not isinstance(beside[name].law, PoissonLaw):  # of which the proof tells
                     raise NotCompiled(f"the parameters of '{name}' depend on what rows are given")
         return choice, summed
 

@@ -185,19 +185,20 @@ def _read_values(structure: AdmixtureStructure, data: Data) -> dict[str, Stateme
     probe, number = replace(structure.probe, data=data), len(data)
     widest = max(1, sum(len(one.cell) * one.law.width for one in structure.observed))
     parts: dict[str, list[Statement]] = {}
-    centre = torch.full((1, structure.size), 1 / structure.size, dtype=torch.float64)
+    rates = {one.name for one in structure.observed if one.is_rate}
     for index in torch.arange(number).split(max(1, _ENTRIES // widest)):
         zeros = torch.zeros(len(index), len(structure.variables), dtype=torch.long)
-        given = structure.with_shares(probe.fingerprints[0], centre.expand(len(index), -1))
+        given = structure.with_shares(probe.fingerprints[0], structure.centre.expand(len(index), -1))
         for name, one in probe.read(given, zeros, index).items():
-            empty = one.parameters.new_zeros(0)
-            parts.setdefault(name, []).append(replace(one, parameters=empty))
+            kept = one.parameters if name in rates else one.parameters.new_zeros(len(index), 0)
+            parts.setdefault(name, []).append(replace(one, parameters=kept))
     return {name: _join(every) for name, every in parts.items()}
 
 
 def _join(parts: list[Statement]) -> Statement:
     seen = None if parts[0].seen is None else torch.cat([one.seen for one in parts if one.seen is not None])
-    return replace(parts[0], value=torch.cat([one.value for one in parts]), seen=seen)
+    parameters, value = (torch.cat([getattr(one, name) for one in parts]) for name in ("parameters", "value"))
+    return replace(parts[0], parameters=parameters, value=value, seen=seen)
 
 
 class _Words:
@@ -234,6 +235,12 @@ class _Words:
         features = one.law.features(value) * seen.unsqueeze(-1)
         if bool((features < 0).any()):
             raise NotCompiled(f"'{one.name}' has values that are no counts")
+        if one.is_rate and one.usual is not None:
+            times = stated.parameters[..., 0] / one.usual  # what rates are given to be multiplied by
+            if not bool((times > 0).all()):
+                raise NotCompiled(f"rates of '{one.name}' are 0 in some rows")
+            self.offset = self.offset + (features[..., 0] * times.log()).sum(-1)
+            features = torch.stack([features[..., 0], features[..., 1] * times], -1)
         by_cell = features.new_zeros(self.number, one.num_cells, features.shape[-1]).index_add(1, one.cell, features)
         if one.is_rate:
             self.exposed[one.name] = by_cell[..., 1]

@@ -37,6 +37,8 @@ _RANDOM = ("random starts",)
 _COMPILED = ("races of means of columns with rows as centres", "merges and splits")
 #: The engines that are compiled from programs and whose objective is a bound.
 _COMPILED_BOUNDS = ("vb", "conjugate")
+#: What these do before.
+_OF_SHARES = ("components sampled from words",)
 #: What a subclass may override and keep its ancestor's record: how it is described, its default values, its examples.
 _HARMLESS = {"default_priors", "example", "for_data", "summary", "check_for_fitting", "num_parameters", "_abc_impl"}
 
@@ -174,7 +176,8 @@ def family_of(model: Model) -> Family:
 
 def _of_program(kind: type[Model]) -> Family:
     """The record of a program for which nothing is derived by hand: what is compiled divides its work itself."""
-    return Family(model=kind, own_threads=("exact",), stages=_COMPILED)
+    stages = {"exact": _COMPILED, **dict.fromkeys(_COMPILED_BOUNDS, _OF_SHARES)}
+    return Family(model=kind, own_threads=("exact",), stages=stages)
 
 
 def _record(kind: type) -> Family | None:
