@@ -54,7 +54,7 @@ def default_method(model: Model, data: Data | None) -> Any:
 
 
 def _by_default(model: Model, x: Any) -> Any:
-    """The default for a model and data that are not read yet: what fits the evidence of few rows, and no bound on it."""
+    """The default for a model and data that are not read yet: of few rows what fits the evidence, and no bound."""
     quickly = is_compilable(model) and is_quickly_integrated(model, x)
     return _by_density(model) if quickly else default_method(model, None)
 

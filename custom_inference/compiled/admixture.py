@@ -1,16 +1,17 @@
-"""The structure of programs whose rows have shares of their own, read off runs: topics of documents, aspects of answers,
-activations of rates.
+"""The structure of programs whose rows have shares of their own, read off runs: topics of documents, aspects of
+answers, activations of rates.
 
-A row n has a latent theta_n that is Dirichlet, or a vector of Gammas, and what is observed of it comes from K components
-in these proportions. Either the program draws a choice z among the components for every token and looks up by it
+A row n has a latent theta_n that is Dirichlet, or a vector of Gammas, and what is observed of it comes from K
+components in these proportions. Either the program draws a choice z among the components for every token and looks up
+by it
 
     z_nl ~ Cat(theta_n),   x_nl ~ f(parameters of component z_nl),
 
 or it states the sum over the choices: probabilities sum_k theta_nk p_k of categories, counts or bits, or Poisson rates
-sum_k theta_nk r_k. Both are found the same way: choices are flipped, those with a bit in their number at once, which tells
-which of them an element looks up by; and the program is run with all choices at component k and theta_n the k-th corner,
-which gives the parameters of component k, for ``origins`` to say which entries of globals they are. Rows bound to the
-structure prove it (``admixture_proof``).
+sum_k theta_nk r_k. Both are found the same way: choices are flipped, those with a bit in their number at once, which
+tells which of them an element looks up by; and the program is run with all choices at component k and theta_n the k-th
+corner, which gives the parameters of component k, for ``origins`` to say which entries of globals they are. Rows bound
+to the structure prove it (``admixture_proof``).
 """
 
 from __future__ import annotations
@@ -19,18 +20,17 @@ import copy
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, distributions
+from torch import Tensor
 
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.derive import choose_law
 from custom_inference.compiled.laws import BernoulliLaw, CategoricalLaw, GeometricLaw, Law, PoissonLaw
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, alike, require_entries
-from custom_inference.compiled.reading import NotCompiled, Statement, Variables, read, without_wrappers
+from custom_inference.compiled.reading import NotCompiled, Statement, Variables, without_wrappers
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.steps import Steps
 from custom_inference.core.programs.density import RowDensity
@@ -50,8 +50,8 @@ class Observed:
     """A statement of what is observed.
 
     cell: (E,) which place of the block each element has; elements with the same parameters share one. choice: (E,)
-    which choice each looks up by; None: the choices are summed out. usual: (E,) rates in the row that was probed, at one
-    point: those of others may be known multiples of them.
+    which choice each looks up by; None: the choices are summed out. usual: (E,) rates in the row that was probed, at
+    one point: those of others may be known multiples of them.
     """
 
     name: str
@@ -271,7 +271,7 @@ class _Reader:
             name = one.group.statement
             block = Block(laws[name], ((0,),), (size,), source, elements=((name, one.group.elements),))
             by = None if bool(summed[name].all()) else choice[name]
-            usual = sum(stated[0][name].parameters[..., 0]) / size if gamma else None
+            usual = stated[0][name].parameters[..., 0].mean(0) if gamma else None
             found.append(Observed(name, laws[name], block, cells[name], by, usual))
         return tuple(found)
 
@@ -336,29 +336,3 @@ def _share_cells(values: list[Tensor]) -> tuple[Tensor, Tensor]:
     first = first[order]
     same = alike(every, every[first[cell]]).all()
     return (first, cell) if bool(same) else (torch.arange(len(cell)), torch.arange(len(cell)))
-
-
-def prior_of(structure: AdmixtureStructure) -> Any:
-    """Return the law of theta."""
-    if structure.rate is None:
-        return distributions.Dirichlet(structure.shape)
-    return distributions.Independent(distributions.Gamma(structure.shape, structure.rate), 1)
-
-
-def find_owners(structure: AdmixtureStructure) -> Tensor | None:
-    """Return the component (entries,) that every entry of the globals is a rate of; None where some are no rates, or
-    rates of several components."""
-    total = sum(torch.Size(shape).numel() for shape in structure.entries.shapes.values())
-    owner = torch.full((max(total, 1),), -1)
-    for one in structure.observed:
-        source: Any = one.block.sources[0]
-        if not (one.is_rate and source.of_entries and bool((source.slope > 0).all())):
-            return None
-        index = source.index[0, ..., 0]
-        component = torch.arange(structure.size)[:, None].expand_as(index)
-        if bool(((owner[index] >= 0) & (owner[index] != component)).any()):
-            return None
-        owner[index] = component
-        if not torch.equal(owner[index], component):
-            return None
-    return owner if bool((owner >= 0).all()) else None

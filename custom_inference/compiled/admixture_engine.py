@@ -5,8 +5,9 @@ token. With s_kw what word w scores under component k, log p at the globals' val
 
     phi_nwk proportional to exp(E log theta_nk + s_kw),    concentration_nk = alpha_k + sum_w c_nw phi_nwk,
 
-which are the sweeps of ``families.topics.dirichlet``; with Gammas those of ``families.gamma_poisson``. They climb a lower
-bound on log p(x_n | globals), or with posteriors of the globals, less their divergence from the priors, on log p(x).
+which are the sweeps of ``families.topics.dirichlet``; with Gammas those of ``families.gamma_poisson``. They climb a
+lower bound on log p(x_n | globals), or with posteriors of the globals, less their divergence from the priors, on log
+p(x).
 """
 
 from __future__ import annotations
@@ -19,23 +20,22 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.admixture_globals import (
-    LEAST,
     Expected,
     GlobalPosteriors,
     divergence,
-    part_of,
     prior_of_site,
     update,
     why_not_integrated,
 )
 from custom_inference.compiled.admixture_posterior import posterior_of_rows
-from custom_inference.compiled.admixture_rows import AdmixtureRows, read_rows
+from custom_inference.compiled.admixture_proof import read_rows
+from custom_inference.compiled.admixture_rows import AdmixtureRows
 from custom_inference.compiled.admixture_starts import AdmixtureStarts
 from custom_inference.compiled.engine import EverySite
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior
-from custom_inference.core.states import State, values_of
+from custom_inference.core.states import State
 from custom_inference.em.rows import FitRows
 from custom_inference.families.gamma_poisson.common import best_scale
 from custom_inference.families.gamma_poisson.engines import rates_after
@@ -164,17 +164,13 @@ class AdmixtureVB(AdmixturePoints):
     def prior_term(self, model: Model, state: GlobalPosteriors) -> Tensor:
         return -divergence(model, state)
 
-    def from_point(
-        self, model: Model, params: Params, rows: AdmixtureRows, e_step: InitialStep
-    ) -> GlobalPosteriors:
+    def from_point(self, model: Model, params: Params, rows: AdmixtureRows, e_step: InitialStep) -> GlobalPosteriors:
         """Return the posteriors that the rows give when their own are inferred at these values."""
         del params
         made: Any = None
         return self.m_step(model, made, e_step(), rows)
 
-    def project(
-        self, model: Model, state: GlobalPosteriors, locals_: Params
-    ) -> tuple[GlobalPosteriors, Params]:
+    def project(self, model: Model, state: GlobalPosteriors, locals_: Params) -> tuple[GlobalPosteriors, Params]:
         """Keep all parameters positive."""
         return state.clamp(), locals_
 

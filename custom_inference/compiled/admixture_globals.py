@@ -187,8 +187,7 @@ def update(model: Model, entries: Entries, blocks: Sequence[Block], statistics: 
         shape, part = entries.shapes[site], part_of(model, site)
         own = [total[name][entries.slices[site]].reshape(shape) for name in COUNTED[part]]
         prior = prior_of_site(model, site, like, shape)
-        if part == "rate":
-            assert isinstance(prior, Gamma)
+        if isinstance(prior, Gamma):
             found.shape[site], found.rate[site] = prior.update(*own)
         elif part == "chance":
             found.chance[site] = prior.concentration + torch.stack(own, -1)

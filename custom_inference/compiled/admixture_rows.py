@@ -1,9 +1,9 @@
-"""Rows of programs of shares, as documents of words; and the proof that these are the program.
+"""Rows of programs of shares, as documents of words.
 
 A *word* is what one token of a row shows: the places and the values of the elements that a choice decides; of sums over
 choices a category, a one or a zero, or an event of a rate. Tokens that show the same count together, so that what a row
-costs goes by its different words. A word is made of pieces, one for each of its elements: a piece has a score under every
-component, features . natural parameters, and what is counted of it goes to the M step as expected features.
+costs goes by its different words. A word is made of pieces, one for each of its elements: a piece has a score under
+every component, features . natural parameters, and what is counted of it goes to the M step as expected features.
 """
 
 from __future__ import annotations
@@ -11,22 +11,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.admixture import AdmixtureStructure, Observed, admixture_of, find_owners, prior_of
+from custom_inference.compiled.admixture import AdmixtureStructure, Observed
 from custom_inference.compiled.laws import CategoricalLaw, MultinomialLaw
 from custom_inference.compiled.reading import NotCompiled, Statement
-from custom_inference.core.programs.density import RowDensity
 from custom_inference.families.rows.documents import DocumentRows
-from ppl_models import Data, Model
+from ppl_models import Data
 from ppl_models.data import sparse
 
 #: Numbers of a run of the program at most.
-_ENTRIES = 2**24
-#: Rows that the proof looks at, at most, and by how much log joints may differ.
-_PROVED, _DIFFER = 4096, 1e-7
+ENTRIES = 2**24
 
 
 @dataclass(frozen=True)
@@ -158,19 +156,8 @@ class AdmixtureRows:
         return total
 
 
-def read_rows(model: Model, data: Data) -> AdmixtureRows:
-    """Read rows in double precision, and prove that the structure is the program's own on some of them.
-
-    Raises NotCompiled where the program has no such structure.
-    """
-    dense = model.as_read(data).dense().to(dtype=torch.float64)
-    structure = admixture_of(model, dense)
-    rows = _bind(structure, dense)
-    _prove(structure, rows, dense)
-    return rows
-
-
-def _bind(structure: AdmixtureStructure, data: Data) -> AdmixtureRows:
+def bind_words(structure: AdmixtureStructure, data: Data) -> AdmixtureRows:
+    """Read rows in double precision, without a proof."""
     stated = _read_values(structure, data)
     found = _Words(structure, len(data))
     for one in structure.observed:
@@ -186,7 +173,7 @@ def _read_values(structure: AdmixtureStructure, data: Data) -> dict[str, Stateme
     widest = max(1, sum(len(one.cell) * one.law.width for one in structure.observed))
     parts: dict[str, list[Statement]] = {}
     rates = {one.name for one in structure.observed if one.is_rate}
-    for index in torch.arange(number).split(max(1, _ENTRIES // widest)):
+    for index in torch.arange(number).split(max(1, ENTRIES // widest)):
         zeros = torch.zeros(len(index), len(structure.variables), dtype=torch.long)
         given = structure.with_shares(probe.fingerprints[0], structure.centre.expand(len(index), -1))
         for name, one in probe.read(given, zeros, index).items():
@@ -298,7 +285,9 @@ class _Words:
         counts, before = list(self.counts), sum(len(one) for one in made)
         if len(summed) < len(observed):
             # Pieces of tokens are numbered among themselves so far.
-            place = [starts[o.name] + torch.arange(len(self.pieces[o.name].cell)) for o in observed if o.choice is not None]
+            place = [
+                starts[o.name] + torch.arange(len(self.pieces[o.name].cell)) for o in observed if o.choice is not None
+            ]
             place = torch.cat([*place, torch.full((1,), -1)])
             made.append(place[self.made_of_tokens])
             size = len(self.made_of_tokens)
@@ -314,38 +303,20 @@ class _Words:
         return AdmixtureRows(self.structure, every, pieces, torch.cat(made), exposed, self.offset, token)
 
 
-def _prove(structure: AdmixtureStructure, rows: AdmixtureRows, data: Data) -> None:
-    """Compare the log joint of some rows with the program's own, at random values of everything."""
-    probe, widest = structure.probe, sum(len(one.cell) * one.law.width for one in structure.observed)
-    most = min(len(rows), _PROVED, max(2, _ENTRIES // max(1, widest)))
-    index = torch.linspace(0, len(rows) - 1, most).long().unique()
-    some, params = rows.select(index), probe.draw_globals()
-    drawn = torch.rand(len(index), structure.size, generator=probe.generator, dtype=torch.float64) + 0.1
-    share = drawn / drawn.sum(-1, keepdim=True) if structure.rate is None else drawn
-    sizes = torch.tensor(structure.variables.sizes, dtype=torch.float64)
-    chosen = (torch.rand(len(index), len(sizes), generator=probe.generator, dtype=torch.float64) * sizes).long()
-    program = RowDensity(probe.model, params, data.rows(index), structure.layout, structure.variables.plates)
-    with torch.no_grad():
-        expected = program(structure.code_of(share, chosen)[None])[0]
-        found = log_joint(some, params, share, chosen)
-    if not bool(((found - expected).abs() <= _DIFFER * (1 + expected.abs())).all()):
-        worst = int((found - expected).abs().argmax())
-        raise NotCompiled(
-            f"{type(structure.model).__name__} is not compiled: its words are not the program: log p of row "
-            f"{int(index[worst])} is {float(expected[worst]):.6g}, not {float(found[worst]):.6g}"
-        )
-
-
-def log_joint(rows: AdmixtureRows, params: Mapping[str, Tensor], share: Tensor, chosen: Tensor) -> Tensor:
-    """Return log p (N,) of rows at theta (N, K), at the numbers (N, V) of the values of their choices, and at globals."""
-    structure = rows.structure
-    flat = structure.entries.flatten(params)
-    values = [one.block.natural(flat)[0] for one in structure.observed]
-    score, counts = rows.scores(values), rows.counts.to_dense()
-    total = prior_of(structure).log_prob(share) + rows.offset - (share * rows.exposure(values)).sum(-1)
-    if len(structure.variables):
-        total = total + share.log().gather(1, chosen).sum(-1)
-        shown = torch.cat([score, score.new_zeros(len(score), 1)], 1)
-        total = total + shown[chosen, rows.token].sum(-1)
-        counts = counts.index_fill(1, rows.token[rows.token >= 0].unique(), 0.0)
-    return total + (counts * torch.logsumexp(share.log().unsqueeze(-1) + score, 1)).sum(-1)
+def find_owners(structure: AdmixtureStructure) -> Tensor | None:
+    """Return the component (entries,) that every entry of the globals is a rate of; None where some are no rates, or
+    rates of several components."""
+    total = sum(torch.Size(shape).numel() for shape in structure.entries.shapes.values())
+    owner = torch.full((max(total, 1),), -1)
+    for one in structure.observed:
+        source: Any = one.block.sources[0]
+        if not (one.is_rate and source.of_entries and bool((source.slope > 0).all())):
+            return None
+        index = source.index[0, ..., 0]
+        component = torch.arange(structure.size)[:, None].expand_as(index)
+        if bool(((owner[index] >= 0) & (owner[index] != component)).any()):
+            return None
+        owner[index] = component
+        if not torch.equal(owner[index], component):
+            return None
+    return owner if bool((owner >= 0).all()) else None

@@ -27,7 +27,7 @@ from ppl_models.data.row_blocks import RowBlocks
 #: at any size), evaluations of a fit with its starts, and the times of an evaluation that one with its gradient takes.
 _ROWS, _TELLING, _EVALUATIONS, _GRADIENT = 16, 0.02, 400, 3.0
 #: Nodes that a real number is integrated by, and entries of x times values of latents up to which that is a default.
-_NODES, _QUICK = 25.0, 2.0**18
+_NODES, _QUICK = 25.0, 2.0**17
 #: Seconds of a fit above which they are told.
 _LONG = 20.0
 

@@ -242,7 +242,11 @@ def objective_named(model: Model, bound_name: str) -> Objective:
     made = engines_of(model).get(bound_name)
     if made is not None:
         return made().objective
-    of_name: dict[str, Objective] = {"exact": "evidence", POINT: "log joint", **dict.fromkeys(_COMPILED_BOUNDS, "bound")}
+    of_name: dict[str, Objective] = {
+        "exact": "evidence",
+        POINT: "log joint",
+        **dict.fromkeys(_COMPILED_BOUNDS, "bound"),
+    }
     return of_name.get(bound_name, "log joint" if bound_name.startswith("log") else "estimate")
 
 

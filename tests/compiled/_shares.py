@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import pyro
 import pyro.distributions as dist
@@ -24,10 +24,10 @@ class OfShares(ComponentModel):
     """Rows with shares of the components, Dirichlet; ``state_row`` says what is observed."""
 
     num_categories: int = 3
-    axes = {**ComponentModel.axes, "category": "num_categories"}
+    axes: ClassVar[Any] = {**ComponentModel.axes, "category": "num_categories"}
 
     def default_priors(self) -> dict[str, Any]:
-        return {**super().default_priors(), **({"topic": dist.Dirichlet(torch.full((self.num_categories,), 0.4))})}
+        return {**super().default_priors(), "topic": dist.Dirichlet(torch.full((self.num_categories,), 0.4))}
 
     def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
         values = self.sample_globals()
@@ -56,7 +56,7 @@ ASPECT = {
 class TopicOfTokens(OfShares):
     """A topic for every token."""
 
-    sites = {**TOPIC, **CHOICES}
+    sites: ClassVar[Any] = {**TOPIC, **CHOICES}
 
     def default_priors(self) -> dict[str, Any]:
         return {"topic": dist.Dirichlet(torch.full((self.num_categories,), 0.4))}
@@ -80,7 +80,7 @@ class SumsOfTokens(TopicOfTokens):
 class Documents(TopicOfTokens):
     """Counts of words."""
 
-    sites = {**TOPIC, "x": Site("observed", ("category",), ROW, constraints.nonnegative_integer)}
+    sites: ClassVar[Any] = {**TOPIC, "x": Site("observed", ("category",), ROW, constraints.nonnegative_integer)}
 
     def state_row(self, rows, share, values):
         return rows.observe("x", Tokens(share, values["topic"]))
@@ -90,7 +90,7 @@ class Documents(TopicOfTokens):
 class AspectOfBits(OfShares):
     """An aspect for every bit."""
 
-    sites = {**ASPECT, **CHOICES}
+    sites: ClassVar[Any] = {**ASPECT, **CHOICES}
 
     def default_priors(self) -> dict[str, Any]:
         return {"p": dist.Beta(1.5, 2.0)}
@@ -113,7 +113,7 @@ class SumsOfBits(AspectOfBits):
 class MeansOfChoices(AspectOfBits):
     """Numbers whose means are chosen, feature by feature."""
 
-    sites = {
+    sites: ClassVar[Any] = {
         "loc": Site("global", ("component", "feature"), support=constraints.real),
         "scale": Site("global", ("feature",), support=constraints.positive),
         "share": SHARE, "x": Site("observed", ("feature",), ROW, constraints.real), **CHOICES,
@@ -141,7 +141,7 @@ class LinkedShares(AspectOfBits):
 class AddedActivations(ComponentModel):
     """Poisson rates that add up over components with activations of the row."""
 
-    sites = {
+    sites: ClassVar[Any] = {
         "rate": Site("global", ("component", "feature"), support=constraints.positive),
         "activation": Site("latent", ("component",), ROW, constraints.positive), "x": WORDS,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Programs whose rows have shares of their own: the bound by its formula, below the evidence by enumeration, stationary;
+"""Programs whose rows have shares of their own: bounds by their formula, below the evidence by enumeration, stationary;
 the same numbers however a model is written; what was not observed left out; what is something else refused."""
 
 import itertools
@@ -97,7 +97,7 @@ WRITINGS = {
 @pytest.mark.parametrize("name", WRITINGS)
 def test_bounds_are_their_formula_below_the_evidence_and_stationary(name):
     kind, x, params = WRITINGS[name]
-    rows, step = solved(made(kind), x, **params)
+    _, step = solved(made(kind), x, **params)
     alpha = np.array(ALPHA)
     for n in range(ROWS):
         scores, concentration = scores_of(kind, x[n]), step.locals["concentration"][n].numpy()
@@ -115,6 +115,7 @@ def test_evidence_by_quadrature_is_above_the_bound():
     model = SumsOfBits(num_components=2, num_features=LENGTH)
     _, step = solved(model, BITS, p=CHANCE[:2])
     for n, row in enumerate(BITS):
+
         def density(s, row=row):
             p = s * CHANCE[0] + (1 - s) * CHANCE[1]
             return stats.beta.pdf(s, *ALPHA[:2]) * np.prod(np.where(row == 1, p, 1 - p))
@@ -147,7 +148,7 @@ def test_the_order_of_tokens_and_missing_ones_have_no_influence():
         (SumsOfBits, BITS, {"p": CHANCE}, {"p": CHANCE[:, 1:]}),
     ):
         hidden = np.where(np.arange(LENGTH) == 0, np.nan, x)
-        rows, less = solved(made(kind), hidden, **params)
+        _, less = solved(made(kind), hidden, **params)
         _, without = solved(kind(num_components=SIZE, num_features=LENGTH - 1), x[:, 1:], **short)
         assert torch.allclose(less.bound, without.bound, rtol=1e-8)
         assert torch.allclose(less.locals["concentration"], without.locals["concentration"], atol=1e-5)
@@ -159,10 +160,14 @@ def test_rates_that_add_up_are_bounded_below_their_evidence():
     x = np.array([[0.0], [1], [3], [7]])
     _, step = solved(model, x, rate=rate)
     for n, count in enumerate(x[:, 0].astype(int)):
-        law = [stats.nbinom.pmf(np.arange(count + 1), a, 0.7 / (0.7 + r)) for a, r in zip(ALPHA, rate[:, 0])]
+        law = [
+            stats.nbinom.pmf(np.arange(count + 1), a, 0.7 / (0.7 + r)) for a, r in zip(ALPHA, rate[:, 0], strict=False)
+        ]
         evidence = np.log((law[0] * law[1][::-1]).sum())
         assert evidence - 0.6 < float(step.bound[n]) < evidence + 1e-9
-    hidden = solved(AddedActivations(num_components=2, num_features=2), np.c_[x, np.full(4, np.nan)], rate=np.c_[rate, rate])
+    hidden = solved(
+        AddedActivations(num_components=2, num_features=2), np.c_[x, np.full(4, np.nan)], rate=np.c_[rate, rate]
+    )
     assert torch.allclose(hidden[1].bound, step.bound, rtol=1e-8)
     assert torch.allclose(hidden[1].locals["rate"], step.locals["rate"])
 
@@ -260,7 +265,10 @@ def test_posteriors_have_every_latent():
     own = draws[0, :, SIZE:].reshape(ROWS, LENGTH, SIZE).numpy()
     each = (own * np.log(expected)).sum(-1)
     each[0, 1] = (own[0, 1] * np.log(draws[0, 0, :SIZE].numpy())).sum()
-    of_share = [stats.dirichlet.logpdf(d[:SIZE] / d[:SIZE].sum(), c) for d, c in zip(draws[0].numpy(), concentration)]
+    of_share = [
+        stats.dirichlet.logpdf(d[:SIZE] / d[:SIZE].sum(), c)
+        for d, c in zip(draws[0].numpy(), concentration, strict=True)
+    ]
     assert np.allclose(posterior.log_prob(draws[0]).numpy(), each.sum(1) + of_share, atol=1e-5)
     assert posterior.mode.shape == posterior.mean.shape == posterior.variance.shape
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.programs import compiled_engines
 from custom_inference.compiled.posterior import FactorPosterior
+from custom_inference.compiled.programs import compiled_engines
 from custom_inference.compiled.structure import flatten
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
 from custom_inference.core.programs.density import RowDensity
