@@ -27,7 +27,15 @@ from torch import Tensor
 
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.derive import choose_law
-from custom_inference.compiled.laws import BernoulliLaw, CategoricalLaw, GeometricLaw, Law, PoissonLaw
+from custom_inference.compiled.laws import (
+    BernoulliLaw,
+    BinomialLaw,
+    CategoricalLaw,
+    Law,
+    MultinomialLaw,
+    PoissonLaw,
+    TokensLaw,
+)
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, alike, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables, without_wrappers
@@ -43,6 +51,8 @@ from ppl_models.core.hierarchy import typical_values
 _READ = 16
 #: Values of the choices and of theta at which it is asked what depends on them.
 _TRIALS = 2
+#: The laws whose probabilities may be sums over the choices of a component.
+_OF_CHOICES = (BernoulliLaw, BinomialLaw, CategoricalLaw, MultinomialLaw, TokensLaw)
 
 
 @dataclass(frozen=True)
@@ -69,7 +79,7 @@ class Observed:
     @property
     def is_rate(self) -> bool:
         """Whether it is a Poisson rate that adds up over the components."""
-        return self.choice is None and isinstance(self.law, PoissonLaw)
+        return self.choice is None and type(self.law) is PoissonLaw
 
 
 @dataclass(frozen=True)
@@ -145,7 +155,7 @@ def admixture_of(model: Model, data: Data) -> AdmixtureStructure:
     return _STRUCTURES[model]
 
 
-def known_admixture(model: Model) -> AdmixtureStructure | None:
+def recall_admixture(model: Model) -> AdmixtureStructure | None:
     """Return the structure of a program that was read before."""
     return _STRUCTURES.get(model)
 
@@ -235,7 +245,10 @@ class _Reader:
             stated = self.read(params, share, self.draw_choices(len(rows)), rows)
             for name in dict.fromkeys(every.names):
                 law, own = stated[name].law, stated[name].parameters
-                known = isinstance(law, CategoricalLaw) and own.shape[1:] == (len(every.of_site(name)), self.size)
+                known = law.kinds.get("probs") == "proportion" and own.shape[1:] == (
+                    len(every.of_site(name)),
+                    self.size,
+                )
                 if not known or not bool(alike(law.natural(own), share.log().unsqueeze(1)).all()):
                     raise NotCompiled(f"the probabilities of '{name}' are not the entries of '{self.latent.name}'")
 
@@ -298,15 +311,14 @@ class _Reader:
                 if bool((number >= len(every)).any()):
                     raise NotCompiled(f"elements of '{name}' depend on several choices")
                 varies = not bool(alike(beside[name].parameters, beside[name].parameters[:1]).all())
-                if varies and not isinstance(beside[name].law, PoissonLaw):  # of which the proof tells
+                if varies and type(beside[name].law) is not PoissonLaw:  # of which the proof tells
                     raise NotCompiled(f"the parameters of '{name}' depend on what rows are given")
         return choice, summed
 
     def _require_sum(self, name: str, one: Statement, gamma: bool) -> Law:
         """Return the law of a statement whose probabilities or rates are sums over the components."""
         law = one.law
-        known = (PoissonLaw,) if gamma else (BernoulliLaw, CategoricalLaw)
-        if not isinstance(law, known) or isinstance(law, GeometricLaw):
+        if type(law) not in ((PoissonLaw,) if gamma else _OF_CHOICES):
             raise NotCompiled(f"'{name}' is {law.kind.__name__}, whose parameters are no probabilities of a choice")
         return law
 
@@ -318,8 +330,8 @@ class _CornerRuns(ProgramRuns):
         super().__init__(probe, entries, chosen, rows)
         self.share = share
 
-    def given(self, flat: Tensor) -> dict[str, Tensor]:
-        return {**super().given(flat), **{name: value.to(flat) for name, value in self.share.items()}}
+    def give_values(self, flat: Tensor) -> dict[str, Tensor]:
+        return {**super().give_values(flat), **{name: value.to(flat) for name, value in self.share.items()}}
 
 
 def _share_cells(values: list[Tensor]) -> tuple[Tensor, Tensor]:

@@ -35,7 +35,7 @@ from custom_inference.compiled.engine import EverySite
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior
-from custom_inference.core.states import State
+from custom_inference.core.states import State, values_of
 from custom_inference.em.rows import FitRows
 from custom_inference.families.gamma_poisson.common import best_scale
 from custom_inference.families.gamma_poisson.engines import rates_after
@@ -70,14 +70,15 @@ class AdmixturePoints(AdmixtureStarts, Engine):
     def at_length(self) -> Any:
         return type(self)(sweeps=_MOST, cold_sweeps=_MOST, threshold=_STILL)
 
-    def values(self, model: Model, state: Any, rows: AdmixtureRows) -> list[Tensor]:
+    def values(self, model: Model, state: State | Params, rows: AdmixtureRows) -> list[Tensor]:
         """Return the natural parameters (K, U, F) of every statement, or the parameters of laws that go by value."""
         entries = rows.structure.entries
-        flat = entries.flatten({site: state[site].to(rows.like) for site in entries.shapes})
+        own = values_of(model, state)
+        flat = entries.flatten({site: own[site].to(rows.like) for site in entries.shapes})
         return [block.natural(flat)[0] for block in rows.structure.steps_of(model, rows.like).blocks]
 
     def e_step(
-        self, model: Model, state: Any, rows: AdmixtureRows, warm: Warm = None, *, temperature: float = 1.0,
+        self, model: Model, state: State | Params, rows: AdmixtureRows, warm: Warm = None, *, temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
         values = self.values(model, state, rows)
@@ -108,21 +109,21 @@ class AdmixturePoints(AdmixtureStarts, Engine):
         constant = rise - (shape * (after.log() - rate.log())).sum(1) + rows.offset
         return after, constant, rows.documents.with_weights(after.amin(1, keepdim=True) / after)
 
-    def m_step(self, model: Model, state: Any, step: EStep, rows: AdmixtureRows | FitRows) -> Any:
+    def m_step(self, model: Model, state: State | Params, step: EStep, rows: AdmixtureRows | FitRows) -> Any:
         own: Any = getattr(rows, "first_rows", rows)
-        steps, counted = own.structure.steps_of(model, own.like), self.counted(step, own)
+        steps, counted = own.structure.steps_of(model, own.like), self.list_features(step, own)
         number = float(step.statistics["rows"])
-        return steps.advance(state, counted, number, [None] * len(counted))
+        return steps.advance(values_of(model, state), counted, number, [None] * len(counted))
 
-    def counted(self, step: EStep, rows: AdmixtureRows) -> list[Tensor]:
+    def list_features(self, step: EStep, rows: AdmixtureRows) -> list[Tensor]:
         """Return the expected features of every statement."""
         return [step.statistics[str(place)] for place in range(len(rows.structure.observed))]
 
-    def prior_term(self, model: Model, state: Any) -> Tensor | float:
+    def prior_term(self, model: Model, state: State | Params) -> Tensor | float:
         known = self.steps_if_known(model)
-        return super().prior_term(model, state) if known is None else known.log_prior(state)
+        return super().prior_term(model, state) if known is None else known.log_prior(values_of(model, state))
 
-    def posterior(self, model: Model, state: Any, rows: AdmixtureRows, step: EStep) -> LocalPosterior:
+    def posterior(self, model: Model, state: State | Params, rows: AdmixtureRows, step: EStep) -> LocalPosterior:
         return posterior_of_rows(rows, rows.scores(self.values(model, state, rows)), step.locals)
 
 
@@ -148,20 +149,22 @@ class AdmixtureVB(AdmixturePoints):
             raise NotCompiled(f"{type(model).__name__} is not compiled for variational Bayes: {why}")
         return rows.to(data.x.dtype)
 
-    def values(self, model: Model, state: GlobalPosteriors, rows: AdmixtureRows) -> list[Tensor]:
+    def values(self, model: Model, state: State | Params, rows: AdmixtureRows) -> list[Tensor]:
+        assert type(state) is GlobalPosteriors
         expected = Expected.of(model, state, rows.structure.entries)
         blocks = rows.structure.steps_of(model, rows.like).blocks
         return [expected.natural(block).to(rows.like) for block in blocks]
 
     def m_step(
-        self, model: Model, state: GlobalPosteriors, step: EStep, rows: AdmixtureRows | FitRows
+        self, model: Model, state: State | Params, step: EStep, rows: AdmixtureRows | FitRows
     ) -> GlobalPosteriors:
         own: Any = getattr(rows, "first_rows", rows)
         steps = own.structure.steps_of(model, own.like)
-        found = update(model, steps.entries, steps.blocks, self.counted(step, own))
+        found = update(model, steps.entries, steps.blocks, self.list_features(step, own))
         return found if own.structure.rate is None else _scale(model, found, step, own)
 
-    def prior_term(self, model: Model, state: GlobalPosteriors) -> Tensor:
+    def prior_term(self, model: Model, state: State | Params) -> Tensor:
+        assert type(state) is GlobalPosteriors
         return -divergence(model, state)
 
     def from_point(self, model: Model, params: Params, rows: AdmixtureRows, e_step: InitialStep) -> GlobalPosteriors:

@@ -17,8 +17,8 @@ from torch.distributions import constraints
 
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.counts import parts_in
-from custom_inference.compiled.laws import COUNTED, BernoulliLaw, CategoricalLaw, ExponentialLaw, PoissonLaw
-from custom_inference.compiled.sources import Entries
+from custom_inference.compiled.laws import COUNTED
+from custom_inference.compiled.sources import Entries, EntrySource
 from custom_inference.core.posteriors import BetaPosterior, DirichletPosterior, GammaPosterior
 from custom_inference.core.states import State
 from custom_inference.families.conjugate.dirichlet import Dirichlet
@@ -78,9 +78,9 @@ class GlobalPosteriors(State):
         """Return the state with these posteriors."""
         found = cls()
         for site, one in posteriors.items():
-            if isinstance(one, DirichletPosterior):
+            if type(one) is DirichletPosterior:
                 found.concentration[site] = one.concentration
-            elif isinstance(one, BetaPosterior):
+            elif type(one) is BetaPosterior:
                 found.chance[site] = torch.stack([one.on, one.off], -1)
             else:
                 found.shape[site], found.rate[site] = one.shape, one.rate
@@ -118,7 +118,7 @@ class Expected(NamedTuple):
             log1m.setdefault(site, torch.full_like(mean[site], _NOTHING))
         return cls(*(entries.flatten(one) for one in (log, log1m, mean)))
 
-    def log_of(self, source: Any, turned: bool = False) -> Tensor:
+    def log_of(self, source: EntrySource, turned: bool = False) -> Tensor:
         """Return E log of parameters (G, C, U, P) that are entries, or of 1 less these."""
         slope, shift = (-source.slope, 1 - source.shift) if turned else (source.slope, source.shift)
         whole = self.log[source.index] + torch.log(slope.clamp(min=LEAST))
@@ -129,9 +129,10 @@ class Expected(NamedTuple):
         """Return the expected natural parameters (K, U, F) of a block."""
         (source,) = block.sources
         made: Any = source
-        if isinstance(block.law, CategoricalLaw):
+        part = block.law.kinds[block.law.names[0]]
+        if part == "proportion":
             return self.log_of(made)[0]
-        if isinstance(block.law, BernoulliLaw):
+        if part == "chance":
             return torch.cat([self.log_of(made), self.log_of(made, turned=True)], -1)[0]
         return torch.cat([self.log_of(made), -(made.shift + made.slope * self.mean[made.index])], -1)[0]
 
@@ -143,7 +144,7 @@ def why_not_integrated(model: Model, entries: Entries, blocks: Sequence[Block], 
             return f"the prior of '{site}' is not conjugate"
     for block in blocks:
         plain = len(block.sources) == 1 and all(one.of_entries for one in block.sources)
-        known = isinstance(block.law, CategoricalLaw | BernoulliLaw | PoissonLaw | ExponentialLaw)
+        known = list(block.law.kinds) == [block.law.names[0]]
         if not (plain and known) or block.law.names[0] not in ("probs", "rate"):
             return f"the parameters of {block.law.kind.__name__} are no entries of globals"
         source: Any = block.sources[0]
@@ -153,7 +154,7 @@ def why_not_integrated(model: Model, entries: Entries, blocks: Sequence[Block], 
                 return f"'{site}' stands for a {part} in {block.law.kind.__name__}"
         usual = ((slope > 0) & (shift == 0)) | ((slope == -1) & (shift == 1)) | (slope == 0)
         sums = block.parameters(flat).sum(-1)
-        if isinstance(block.law, CategoricalLaw) and not bool(((sums - 1).abs() < _SUMS).all()):
+        if block.law.kinds[block.law.names[0]] == "proportion" and not bool(((sums - 1).abs() < _SUMS).all()):
             return f"the probabilities of {block.law.kind.__name__} are entries that do not sum to 1"
         if not bool(usual.all()):
             return f"the parameters of {block.law.kind.__name__} are sums of entries"
@@ -186,8 +187,8 @@ def update(model: Model, entries: Entries, blocks: Sequence[Block], statistics: 
     for site in model.unknown_sites:
         shape, part = entries.shapes[site], part_of(model, site)
         own = [total[name][entries.slices[site]].reshape(shape) for name in COUNTED[part]]
-        prior = prior_of_site(model, site, like, shape)
-        if isinstance(prior, Gamma):
+        prior: Any = prior_of_site(model, site, like, shape)
+        if part == "rate":
             found.shape[site], found.rate[site] = prior.update(*own)
         elif part == "chance":
             found.chance[site] = prior.concentration + torch.stack(own, -1)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.admixture import AdmixtureStructure, Observed
-from custom_inference.compiled.laws import CategoricalLaw, MultinomialLaw
+from custom_inference.compiled.laws import CategoricalLaw
 from custom_inference.compiled.reading import NotCompiled, Statement
 from custom_inference.families.rows.documents import DocumentRows
 from ppl_models import Data
@@ -41,7 +41,7 @@ class Pieces:
     def of(cls, one: Observed, cell: Tensor, value: Tensor) -> Pieces:
         """Make them of values (M,), or (M, ...) of vectors."""
         law = one.law
-        if isinstance(law, CategoricalLaw) and not isinstance(law, MultinomialLaw):
+        if type(law) is CategoricalLaw:
             return cls(cell, law.sizes[0], value.long())
         features = law.features(value)
         if bool(((features == 0) | (features == 1)).all()) and bool((features.sum(-1) == 1).all()):
@@ -203,7 +203,7 @@ class _Words:
 
     def require_values(self, one: Observed, stated: Statement) -> tuple[Tensor, Tensor]:
         """Return the values (N, E) that were seen, and which; add what else log p has to the offset."""
-        value, seen = stated.value, self.seen(stated)
+        value, seen = stated.value, self.find_seen(stated)
         unknown = one.law.find_unknown(value)
         if bool((unknown & seen.reshape(*seen.shape, *[1] * (unknown.ndim - 2))).any()):
             raise NotCompiled(f"'{one.name}' has further values in these rows")
@@ -213,7 +213,7 @@ class _Words:
         return value, seen
 
     @staticmethod
-    def seen(stated: Statement) -> Tensor:
+    def find_seen(stated: Statement) -> Tensor:
         return torch.ones(stated.value.shape[:2], dtype=torch.bool) if stated.seen is None else stated.seen
 
     def add_summed(self, one: Observed, stated: Statement) -> None:

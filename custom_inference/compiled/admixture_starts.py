@@ -7,14 +7,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.admixture import known_admixture
+from custom_inference.compiled.admixture import AdmixtureStructure, recall_admixture
 from custom_inference.compiled.admixture_rows import AdmixtureRows
 from custom_inference.compiled.probes import Probe
 from custom_inference.compiled.steps import Steps
 from custom_inference.core.align import match_components
 from custom_inference.core.engine import EStep
 from custom_inference.core.proposals import Proposals
-from custom_inference.core.states import values_of
+from custom_inference.core.states import Params, State, values_of
 from custom_inference.families.topics.propose import propose_topics
 from ppl_models import Model
 
@@ -72,7 +72,7 @@ class AdmixtureStarts(Proposals):
         typical = {site: value.to(rows.like) for site, value in drawn.items()}
         return self.engine.m_step(model, typical, EStep(statistics, {}, rows.like), rows)
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
+    def same_solution(self, model: Model, first: State | Params, second: State | Params) -> bool:
         """Tell whether every component has its counterpart."""
         structure = self.structure_if_known(model)
         if structure is None:
@@ -81,13 +81,13 @@ class AdmixtureStarts(Proposals):
         return bool((match_components(one, other).similarity > _ALIKE).all())
 
     @staticmethod
-    def _profiles(structure: Any, values: dict[str, Tensor]) -> Tensor:
+    def _profiles(structure: AdmixtureStructure, values: dict[str, Tensor]) -> Tensor:
         flat = structure.entries.flatten({site: value.double() for site, value in values.items()})
         return torch.cat([one.block.parameters(flat)[0].flatten(1) for one in structure.observed], 1)
 
     @staticmethod
     def structure_if_known(model: Model) -> Any:
-        return known_admixture(model)
+        return recall_admixture(model)
 
     def steps_if_known(self, model: Model) -> Steps | None:
         """Return the M step of a model on rows that were read before."""

@@ -32,13 +32,15 @@ _NODES, _QUICK = 25.0, 2.0**17
 _LONG = 20.0
 
 
-def is_compilable(model: Model) -> bool:
+def is_compilable(model: Model, x: Source | None = None) -> bool:
     """Whether a program without engines may have a compiled one that is the default: its latents have one, and priors
-    do not depend on each other (whose log joint may have no maximum, which climbing its gradient tells)."""
-    return bool(compiled_engines(model)) and not any(map(is_function, model.priors.values()))
+    do not depend on each other (whose log joint may have no maximum, which climbing its gradient tells). Not of
+    x so few that their latents are integrated."""
+    possible = bool(compiled_engines(model)) and not any(map(is_function, model.priors.values()))
+    return possible and not is_quickly_integrated(model, x)
 
 
-def is_quickly_integrated(model: Model, x: Any) -> bool:
+def is_quickly_integrated(model: Model, x: Source | None) -> bool:
     """Whether the latents of all rows, of which some are real numbers, are integrated in so few evaluations of the
     program that its evidence is fitted rather than a bound on it."""
     shape = getattr(x, "shape", None) or getattr(getattr(x, "x", None), "shape", ())

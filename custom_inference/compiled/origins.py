@@ -59,13 +59,13 @@ class ProgramRuns:
         if self._last is not None and self._last[0]() is flat and self._last[1] == grad:
             return self._last[2]
         data = self.data if flat.dtype == torch.float64 else self.data.to(dtype=flat.dtype)
-        probe, params = self.probe, self.given(flat)
+        probe, params = self.probe, self.give_values(flat)
         stated = read(probe.model, data, params, probe.variables, self.chosen, probe.tabulated)
         found = {name: one.parameters for name, one in stated.items()}
         self._last = weakref.ref(flat), grad, found
         return found
 
-    def given(self, flat: Tensor) -> dict[str, Tensor]:
+    def give_values(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the values of the sites that a run is given."""
         return self.entries.unflatten(flat)
 
