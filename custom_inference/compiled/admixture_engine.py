@@ -183,9 +183,9 @@ def _scale(model: Model, state: GlobalPosteriors, step: EStep, rows: AdmixtureRo
     it (see ``gamma_poisson.common``)."""
     owner = rows.owners
     assert rows.structure.rate is not None
-    if owner is None:
-        return state
     entries, size = rows.structure.entries, rows.structure.size
+    if owner is None or set(state.shape) != set(entries.shapes):  # what is known has its scale
+        return state
     shape, rate = rows.structure.shape.to(rows.like), rows.structure.rate.to(rows.like)
     count, mass = rows.like.new_zeros(size), rows.like.new_zeros(size)
     for site in state.shape:
