@@ -32,6 +32,7 @@ from custom_inference.svi.method import SVI
 from ppl_models import MODELS, CapacityError, Data, MethodError, Model, PPLError, PriorError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model, size_model
+from ppl_models.data.held import Source
 from ppl_models.data.row_blocks import RowBlocks
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
@@ -40,7 +41,7 @@ _POINT_STARTS, _GUIDE_STARTS, _INTEGRATED_STARTS = 8, 3, 12
 _AGREE = 3
 
 
-def default_method(model: Model, data: Data | None) -> Any:
+def default_method(model: Model, data: Data | None, x: Source | None = None) -> Any:
     """The best-known method for a model and a size: what its record in the registry says.
 
     Models without a record have what their sites suggest: points of the globals, by L-BFGS from several starts, with
@@ -48,7 +49,7 @@ def default_method(model: Model, data: Data | None) -> Any:
     """
     rule = family_of(model).default
     if rule is None:
-        return _by_engine(next(iter(compiled_engines(model))))() if is_compilable(model) else _by_density(model)
+        return _by_engine(next(iter(compiled_engines(model))))() if is_compilable(model, x) else _by_density(model)
     name = rule(model, data) if callable(rule) else rule
     return family_of(model).methods.get(name, _by_engine(name))()
 
@@ -77,7 +78,7 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     Under priors that the default has no steps for, the first method that takes them fits instead; the status says so.
     """
     model, x = size_model(model, x, arguments, arguments.get("init"))
-    chosen = default_method(model, None) if method is None else resolve_method(method, model=model)
+    chosen = default_method(model, None, x) if method is None else resolve_method(method, model=model)
     names = _settings_of(chosen)
     if method is None and is_compilable(model) and set(arguments) & (set(_settings_of(SVI)) - set(names)):
         chosen = _by_density(model)  # whose settings these are
@@ -213,7 +214,7 @@ class Default:
     def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
         model = require_model(model)
-        chosen = self._choose_method(model, None)
+        chosen = with_settings(default_method(model, None, data), self.settings)
         method, data, arguments = _that_takes_the_size(model, chosen, self.settings, data, arguments)
         try:
             return method.fit(model, data, **arguments)

@@ -135,7 +135,7 @@ def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> 
     if not all(one.law.exponential for one in stated.values()):  # of which all values are asked
         zeros = torch.zeros(len(every), len(variables), dtype=torch.long)
         stated = replace(probe, data=every).read(probe.fingerprints[0], zeros, torch.arange(len(every)))
-    laws = {name: _law(name, one, variables) for name, one in stated.items()}
+    laws = {name: choose_law(name, one, variables) for name, one in stated.items()}
     structure = Structure(model, variables, entries, laws, groups, [], probe)
     structure.blocks = combine(_make_blocks(structure))
     return structure
@@ -158,8 +158,8 @@ def _group(name: str, scope: Tensor, varying: Tensor, own: list[int]) -> list[Gr
     return [Group(name, torch.tensor(where), parents, None, moves) for (parents, moves), where in found.items()]
 
 
-def _law(name: str, stated: Statement, variables: Variables) -> Law:
-    """The law of a statement's elements; of what is no exponential family, with the values that there are."""
+def choose_law(name: str, stated: Statement, variables: Variables) -> Law:
+    """Return the law of a statement's elements; of what is no exponential family, with the values that there are."""
     law, own = stated.law, variables.of_site(name)
     if law.exponential:
         return law

@@ -169,6 +169,13 @@ class MultinomialLaw(CategoricalLaw):
         return torch.lgamma(value.sum(-1) + 1) - torch.lgamma(value + 1).sum(-1)
 
 
+class TokensLaw(MultinomialLaw):
+    """Counts of categories, of draws in their order: without the number of orders."""
+
+    def base(self, value: Tensor) -> Tensor:
+        return torch.zeros_like(value[..., 0])
+
+
 class PoissonLaw(Exponential):
     """Features: x, 1."""
 

@@ -59,11 +59,15 @@ class ProgramRuns:
         if self._last is not None and self._last[0]() is flat and self._last[1] == grad:
             return self._last[2]
         data = self.data if flat.dtype == torch.float64 else self.data.to(dtype=flat.dtype)
-        probe, params = self.probe, self.entries.unflatten(flat)
+        probe, params = self.probe, self.give_values(flat)
         stated = read(probe.model, data, params, probe.variables, self.chosen, probe.tabulated)
         found = {name: one.parameters for name, one in stated.items()}
         self._last = weakref.ref(flat), grad, found
         return found
+
+    def give_values(self, flat: Tensor) -> dict[str, Tensor]:
+        """Return the values of the sites that a run is given."""
+        return self.entries.unflatten(flat)
 
     def sites_of(self, statement: str, row: Tensor, element: Tensor, part: slice) -> frozenset[str]:
         """The sites that some parameters depend on, by their gradients."""

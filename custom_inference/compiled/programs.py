@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
 
+from torch.distributions import constraints
+
+from custom_inference.compiled.admixture_globals import part_of
 from custom_inference.compiled.engine import CompiledExact
 from custom_inference.compiled.variational import CompiledVB
 from custom_inference.core.engine import Engine
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.registry import family_of
 from ppl_models import Model
+from ppl_models.core.sites import of_element
 
 
 def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
@@ -22,10 +28,32 @@ def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
         return {name: make for name, make in family.engines.items() if name != "exact"}
     if is_sampled_by_sums(model):
         return {CompiledExact.name: CompiledExact, CompiledVB.name: CompiledVB}
-    return {}
+    if not is_own_of_rows(model) or not may_have_shares(model):
+        return {}
+    integrated = all(part_of(model, site) for site in model.unknown_sites)
+    names = ["vb", "conjugate"] if integrated else ["conjugate"]
+    return {name: partial(_make_admixture, name) for name in names}
 
 
 def is_sampled_by_sums(model: Model) -> bool:
     """Whether a program may have chains that draw the latents of rows backwards through a sum (``gibbs``): rows with
     finite latents alone."""
     return is_own_of_rows(model) and not model.has_continuous_locals
+
+
+def _make_admixture(name: str) -> Engine:
+    """Make an engine of programs of shares. Its kernels are those of families, whose records know methods, which know
+    this module: it is loaded where it is needed."""
+    return import_module("custom_inference.compiled.admixture_engine").ENGINES[name]()
+
+
+def may_have_shares(model: Model) -> bool:
+    """Whether a row has one vector of several shares or activations, and choices at most beside it, as declared."""
+    sites = [model.sites[name] for name in model.row_latents]
+    real = [site for site in sites if site.choice is None and (site.support is None or not site.support.is_discrete)]
+    if len(real) != 1 or len(real[0].dims) != 1 or len(real[0].plates) > 1:
+        return False
+    return model.sizes[real[0].dims[0]] > 1 and of_element(real[0].support) in (
+        constraints.simplex,
+        constraints.positive,
+    )

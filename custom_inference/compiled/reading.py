@@ -28,6 +28,7 @@ from custom_inference.compiled.laws import (
     MultinomialLaw,
     NormalLaw,
     PoissonLaw,
+    TokensLaw,
     ZeroInflatedPoissonLaw,
 )
 from custom_inference.core.programs.latents import Layout
@@ -41,6 +42,7 @@ _KNOWN: Mapping[str, tuple[type[Law], tuple[str, ...]]] = {
     "BernoulliVector": (BernoulliLaw, ("probs",)), "Geometric": (GeometricLaw, ("probs|logits",)),
     "Binomial": (BinomialLaw, ("probs|logits",)), "Categorical": (CategoricalLaw, ("probs|logits",)),
     "OneHotCategorical": (CategoricalLaw, ("probs|logits",)), "Multinomial": (MultinomialLaw, ("probs|logits",)),
+    "Tokens": (MultinomialLaw, ("probs",)),
     "Poisson": (PoissonLaw, ("rate",)), "Exponential": (ExponentialLaw, ("rate",)),
     "Normal": (NormalLaw, ("loc", "scale")), "Gamma": (GammaLaw, ("concentration", "rate")),
     "Beta": (BetaLaw, ("concentration1", "concentration0")), "Unit": (FactorLaw, ("log_factor",)),
@@ -66,6 +68,7 @@ def parameters_of(stated: Distribution, *, tabulated: bool = False) -> tuple[typ
     law, names = next(known, (None, ()))
     if law is not None and not tabulated:
         chosen = [next((one for one in name.split("|") if one in own), name.split("|")[0]) for name in names]
+        law = TokensLaw if getattr(made, "coefficient", True) is False else law
         return law, {name: getattr(made, name) for name in chosen}
     names = [n for n in made.arg_constraints if not (n in _ALTERNATIVES and _ALTERNATIVES[n] in made.arg_constraints)]
     swapped = {short: other for other, short in _ALTERNATIVES.items() if other in own and short not in own}
@@ -185,7 +188,7 @@ def read_statement(name: str, node: Mapping[str, Any], dim: int | None, rows: in
         raise NotCompiled(f"'{name}' is stated outside the plate of rows")
     if bool(torch.as_tensor(scale != 1.0).any()):
         raise NotCompiled(f"'{name}' is scaled")
-    made, shape, masks, inner = _without_wrappers(node["fn"])
+    made, shape, masks, inner = without_wrappers(node["fn"])
     if node.get("mask") is not None and node["mask"] is not True:
         masks.append((torch.as_tensor(node["mask"]), 0))
     try:
@@ -218,7 +221,7 @@ def read_statement(name: str, node: Mapping[str, Any], dim: int | None, rows: in
     return Statement(found, torch.cat(parts, -1), _values(made, law, node["value"], parts[0], elements, event), seen)
 
 
-def _without_wrappers(stated: Distribution) -> tuple[Any, tuple[int, ...], list[tuple[Tensor, int]], int]:
+def without_wrappers(stated: Distribution) -> tuple[Any, tuple[int, ...], list[tuple[Tensor, int]], int]:
     """Return a distribution without what is about it, its batch shape, masks with the number of axes of events outside
     of each, and that of all."""
     made: Any = stated

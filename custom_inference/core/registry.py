@@ -36,6 +36,10 @@ _RANDOM = ("random starts",)
 #: The stages before compiled engines.
 _COMPILED = ("races of means of columns with rows as centres", "merges and splits")
 _OF_GRAPHS = ("divisions of the nodes by several views of the edges", "merges and splits")
+#: The engines that are compiled from programs and whose objective is a bound.
+_COMPILED_BOUNDS = ("vb", "conjugate")
+#: What those of rows with shares do before.
+_OF_SHARES = ("components sampled from words",)
 #: What a subclass may override and keep its ancestor's record: how it is described, its default values, its examples.
 _HARMLESS = {"default_priors", "example", "for_data", "summary", "check_for_fitting", "num_parameters", "_abc_impl"}
 
@@ -178,7 +182,9 @@ def _of_program(model: Model) -> Family:
     whose nodes choose one of the blocks each have engines that are compiled from their programs."""
     kind = type(model)
     if not issubclass(kind, GraphModel):
-        return Family(model=kind, own_threads=("exact",), stages=_COMPILED)
+        shares = dict.fromkeys(_COMPILED_BOUNDS, _OF_SHARES)
+        stages = {"exact": _COMPILED, **shares} if model.has_continuous_locals else _COMPILED
+        return Family(model=kind, own_threads=("exact",), stages=stages)
     site = model.sites[model.local_site]
     chosen = site.choice is not None and model.sizes[site.choice] == model.sizes.get("component") and not site.dims
     if not chosen or site.plates != ("node",) or len(model.row_latents) > 1:
@@ -254,7 +260,11 @@ def objective_named(model: Model, bound_name: str) -> Objective:
     made = engines_of(model).get(bound_name)
     if made is not None:
         return made().objective
-    of_name: dict[str, Objective] = {"exact": "evidence", POINT: "log joint"}
+    of_name: dict[str, Objective] = {
+        "exact": "evidence",
+        POINT: "log joint",
+        **dict.fromkeys(_COMPILED_BOUNDS, "bound"),
+    }
     return of_name.get(bound_name, "log joint" if bound_name.startswith("log") else "estimate")
 
 

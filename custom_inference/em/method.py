@@ -214,7 +214,7 @@ class VariationalEM(Method):
         prior_term = engine.prior_term_at(model, state)
         state, locals_ = engine.canonical(model, state, step.locals)
         step = step._replace(locals=locals_)
-        own = isinstance(state, State)
+        own, summed = isinstance(state, State), engine.name == "exact" and is_own_of_rows(model)
         fitted = state.with_fitted_priors(model) if own else model
         values = values_of(model, state)
         known = {site: value.to(values[site]) for site, value in model.known.items()}  # steps may have rounded them
@@ -235,7 +235,7 @@ class VariationalEM(Method):
             seed=seed,
             weights=weights,
             local=local_of(engine, model, state, rows, step),
-            solver=None if is_own_of_rows(model) and not own else LocalSolver(engine=self.engine(fitted)),
+            solver=None if summed else LocalSolver(engine=self.engine(fitted)),
             details=run.details,
         )
 

@@ -23,6 +23,7 @@ from tests.programs import (
     item_response,
     mixtures,
     regimes,
+    shares,
 )
 from tests.programs import wildlife as animals
 from tests.programs.references import annotators as of_annotators
@@ -35,6 +36,7 @@ from tests.programs.references import factors as of_factors
 from tests.programs.references import item_response as of_items
 from tests.programs.references import mixtures as of_mixtures
 from tests.programs.references import regimes as of_regimes
+from tests.programs.references import shares as of_shares
 from tests.programs.references import wildlife as of_animals
 from tests.programs.references._reference import Reference
 from tests.support.cases import swapped_priors
@@ -83,6 +85,7 @@ PROGRAMS: dict[str, tuple[Any, Reference]] = {
     "seasons": (animals.Seasons, of_animals.SEASONS),
     "skill_vector": (item_response.SkillVector, of_items.SKILL_VECTOR),
     "growth_classes": (experts.GrowthClasses, of_experts.GROWTH),
+    "topic_of_tokens": (shares.TopicOfTokens, of_shares.TOPIC_OF_TOKENS),
     "causes_of_causes": (causes.CausesOfCauses, of_causes.CAUSES_OF_CAUSES),
 }  # fmt: skip
 

@@ -55,7 +55,8 @@ def log_density(value: Array, prior: Prior, event_axes: int) -> Array:
 class Space:
     """The values (M, ...) that a latent of a row may have, and the logarithm of the weight of each in sums, (M,).
 
-    reported: what posterior means are taken of, (M, K): the values themselves, of a choice its indicators.
+    reported: what posterior means are taken of, (M, K): the values themselves, of a choice its indicators; (M, L, K) of
+    L choices.
     grid: of what is integrated over, the axes of its even grid; () of finite values.
     """
 
@@ -68,7 +69,7 @@ class Space:
     def finite(cls, values: ArrayLike, reported: ArrayLike | None = None) -> Space:
         values = np.asarray(values, dtype=np.float64)
         shown = values if reported is None else np.asarray(reported, dtype=np.float64)
-        return cls(values, np.zeros(len(values)), shown.reshape(len(values), -1))
+        return cls(values, np.zeros(len(values)), shown if shown.ndim > 1 else shown[:, None])
 
     @classmethod
     def continuous(cls, values: Array, log_weight: Array, axes: int = 1) -> Space:
@@ -231,8 +232,8 @@ class Reference:
         else:
             reported, table = self.table(params, data)
             weight = dict.fromkeys(reported, np.exp(table - logsumexp(table, axis=0)).T)
-        mean = {site: weight[site] @ value for site, value in reported.items()}
-        square = {site: weight[site] @ value**2 for site, value in reported.items()}
+        mean = {site: np.tensordot(weight[site], value, 1) for site, value in reported.items()}
+        square = {site: np.tensordot(weight[site], value**2, 1) for site, value in reported.items()}
         return Marginals(mean, {site: np.sqrt(np.maximum(square[site] - mean[site] ** 2, 0)) for site in reported})
 
 
