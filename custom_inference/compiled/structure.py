@@ -282,6 +282,6 @@ def keys_of(rows: Bound) -> list[str]:
     return found
 
 
-def flatten(rows: Bound, values: Mapping[str, Tensor]) -> Tensor:
-    """Return the entries of all globals as one vector, in the numbers of the rows."""
+def flatten(rows: Any, values: Mapping[str, Tensor]) -> Tensor:
+    """Return the entries of all globals as one vector, in the numbers of the rows (``Bound``, or ``GaussianRows``)."""
     return rows.structure.entries.flatten({site: values[site].to(rows.like) for site in rows.structure.entries.shapes})
