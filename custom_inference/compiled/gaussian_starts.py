@@ -3,7 +3,7 @@ observed, whatever its units, and principal components as latents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import torch
 from torch import Tensor
@@ -31,8 +31,9 @@ def start_at_random(model: Model, rows: GaussianRows, generator: torch.Generator
     prior = _solve_prior(rows, state)
     at_mean = prior._replace(mean=prior.mean[:1].expand(len(rows), -1), covariance=torch.zeros_like(prior.covariance))
     moments = _observed(steps, rows, at_mean)
-    state = _draw_slopes(steps, state, moments, prior, generator)
-    state = _fit_observed(steps, state, moments)
+    drawn = _draw_slopes(steps, state, moments, prior, generator)
+    # Of latents at their means nothing is known about slopes, which priors would bring back to where they were.
+    state = _fit_observed(steps, state | drawn, moments, held=drawn)
     state = _scale_latents(steps, rows, state)
     return {site: value.to(rows.like) for site, value in state.items()}
 
@@ -82,10 +83,12 @@ def _observed(steps: GaussianSteps, rows: GaussianRows, latents: Solved) -> list
     return found
 
 
-def _fit_observed(steps: GaussianSteps, state: Params, moments: Sequence[Tensor]) -> Params:
-    """Return the state after an M step of what the moments say something about."""
+def _fit_observed(
+    steps: GaussianSteps, state: Params, moments: Sequence[Tensor], held: Container[str] = ()
+) -> Params:  # fmt: skip
+    """Return the state after an M step of the sites that the moments say something about, but for some."""
     none = [None] * len(moments)
-    closed = {site: role for site, role in steps.roles.items() if _stands_in_observed(steps, site)}
+    closed = {site: role for site, role in steps.roles.items() if _stands_in_observed(steps, site) and site not in held}
     return steps.restrict(closed).advance(state, moments, 1.0, none)
 
 
@@ -105,7 +108,8 @@ def _learns_slopes(steps: GaussianSteps) -> bool:
 def _draw_slopes(
     steps: GaussianSteps, state: Params, moments: Sequence[Tensor], prior: Solved, generator: torch.Generator
 ) -> Params:
-    """Draw the entries that are slopes of what is observed so large that latents explain a part of its variance."""
+    """Return the sites that have entries which are slopes of what is observed, with these drawn so large that latents
+    explain a part of its variance."""
     flat, variance = steps.entries.flatten(state), prior.covariance[0].diagonal()
     size, number = torch.zeros_like(flat), torch.zeros_like(flat)
     for block, counted, drawn in zip(steps.blocks, moments, steps.drawn, strict=True):
@@ -126,8 +130,9 @@ def _draw_slopes(
         size, number = size.index_add(0, entry, each), number.index_add(0, entry, torch.ones_like(each))
     drawn = torch.randn(flat.shape, generator=generator, dtype=torch.float64) * size / number.clamp(min=1)
     found = steps.entries.unflatten(torch.where(number > 0, drawn, flat))
-    real = [site for site in steps.model.unknown_sites if steps.model.sites[site].support is constraints.real]
-    return {**state, **{site: found[site] for site in real}}
+    part, model = steps.entries.slices, steps.model
+    real = [site for site in model.unknown_sites if model.sites[site].support is constraints.real]
+    return {site: found[site] for site in real if bool((number[part[site]] > 0).any())}
 
 
 def _scale_latents(steps: GaussianSteps, rows: GaussianRows, state: Params) -> Params:

@@ -241,7 +241,11 @@ def joint_target_of(model: Model, data: Data) -> JointTarget | None:
     """
     if not (model.rows_are_independent and model.row_latents):
         return None
-    if best_reference(model) in ("closed form", "enumeration") if is_own_of_rows(model) else "exact" in engines_of(model):
+    if (
+        best_reference(model) in ("closed form", "enumeration")
+        if is_own_of_rows(model)
+        else "exact" in engines_of(model)
+    ):
         return None
     globals_, data = Globals.of(model, data), model.as_read(data).dense()
     start = {site: value.to(data.x) for site, value in typical_values(model).items()}
