@@ -29,7 +29,7 @@ def start_at_random(model: Model, rows: GaussianRows, generator: torch.Generator
     state = {**typical_values(model), **model.known}
     state = {site: state[site].double().expand(shape).clone() for site, shape in steps.entries.shapes.items()}
     prior = _solve_prior(rows, state)
-    at_mean = prior._replace(mean=prior.mean[:1].expand(len(rows), -1), covariance=torch.zeros_like(prior.covariance))
+    at_mean = prior._replace(covariance=torch.zeros_like(prior.covariance))
     moments = _observed(steps, rows, at_mean)
     drawn = _draw_slopes(steps, state, moments, prior, generator)
     # Of latents at their means nothing is known about slopes, which priors would bring back to where they were.
@@ -70,8 +70,9 @@ def start_at_components(model: Model, rows: GaussianRows, state: Params) -> Para
 
 
 def _solve_prior(rows: GaussianRows, state: Params) -> Solved:
-    """Return the latents of all rows as they are without data: they have the same prior but for what is given."""
-    return rows.solve(rows.structure.entries.flatten(state), 0.0)
+    """Return the latents of all rows as they are without data, with the covariance of the first row's."""
+    found = rows.solve(rows.structure.entries.flatten(state), 0.0)
+    return found._replace(covariance=found.covariance[:1], pattern=torch.zeros_like(found.pattern))
 
 
 def _observed(steps: GaussianSteps, rows: GaussianRows, latents: Solved) -> list[Tensor]:
