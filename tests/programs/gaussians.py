@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import pyro
 import pyro.distributions as dist
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ppl_models import ComponentModel, Example
+from ppl_models import ComponentModel, Data, Example
 from ppl_models.core.row_models import RowModel
 from ppl_models.core.sites import Site
 from tests.programs._draw import drawn
@@ -56,7 +57,7 @@ class KalmanChain(RowModel):
     @classmethod
     def example(cls) -> Example:
         truth = {"start": 1.0, "keep": 0.9, "move": 0.5, "noise": 0.4}
-        return drawn(cls(num_steps=3), truth, 40, seed=41, missing=0.1)
+        return drawn(cls(num_steps=2), truth, 40, seed=41, missing=0.1)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -88,10 +89,16 @@ class RandomSlopes(RowModel):
     ) -> Tensor:  # fmt: skip
         values = self.sample_globals()
         with self.rows(x, mask, batch_size, num_rows) as rows:
-            time = rows.of(t)
+            time = torch.arange(self.num_times).to(values["base"]) if t is None else rows.of(t)
             intercept = pyro.sample("intercept", dist.Normal(0.0, values["base_spread"])).unsqueeze(-1)
             slope = pyro.sample("slope", dist.Normal(values["growth"], values["growth_spread"])).unsqueeze(-1)
             return rows.observe("x", dist.Normal(values["base"] + intercept + slope * time, values["noise"]))
+
+    def prepare(self, data: Any, *, t: Any = None, **settings: Any) -> Data:
+        """Take whole times where none are given."""
+        if t is None and not (isinstance(data, Data) and "t" in data.others):
+            t = np.tile(np.arange(float(self.num_times)), (len(data), 1))
+        return super().prepare(data, **settings, **({} if t is None else {"t": t}))
 
     @classmethod
     def example(cls) -> Example:

@@ -33,12 +33,12 @@ def factors(params, latents, data):
 
 KALMAN_CHAIN = Reference(
     kalman_chain,
-    lambda params, data: {f"u{t}": of.real(-7, 9, 65) for t in range(3)},
+    lambda params, data: {f"u{t}": of.real(-7, 9, 241) for t in range(2)},
     {"start": ("normal", 0, 3), "keep": ("normal", 0.8, 0.5), "move": SCALE, "noise": SCALE},
 )
 RANDOM_SLOPES = Reference(
     random_slopes,
-    lambda params, data: {"intercept": of.real(-7, 7, 181), "slope": of.real(-5, 6, 181)},
+    lambda params, data: {"intercept": of.real(-7, 7, 241), "slope": of.real(-3, 4, 301)},
     {
         "base": ("normal", 0, 3), "growth": ("normal", 0, 2), "base_spread": SCALE, "growth_spread": SCALE,
         "noise": SCALE,
@@ -46,6 +46,6 @@ RANDOM_SLOPES = Reference(
 )  # fmt: skip
 FACTORS = Reference(
     factors,
-    lambda params, data: {"z": of.reals(2, -8, 8, 97)},
+    lambda params, data: {"z": of.reals(2, -8, 8, 193)},
     {"loading": ("normal", 0, 1), "mean": ("normal", 0, 10), "scale": ("lognormal", 0, 1)},
 )
