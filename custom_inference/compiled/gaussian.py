@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
 from custom_inference.compiled.affine import Affine, AffineLaw, AffineRuns, AffineSource
 from custom_inference.compiled.blocks import Block
@@ -105,9 +106,8 @@ def may_be_gaussian(model: Model) -> bool:
     """Tell whether all latents and what is observed are declared as real numbers: only of such models it is looked for
     Gaussian latents."""
     names = (*model.row_latents, *model.sites_of("observed"))
-    real = torch.distributions.constraints.real
     return bool(model.row_latents) and all(
-        model.sites[name].choice is None and of_element(model.sites[name].support) is real for name in names
+        model.sites[name].choice is None and of_element(model.sites[name].support) is constraints.real for name in names
     )
 
 

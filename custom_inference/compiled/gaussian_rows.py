@@ -1,7 +1,7 @@
 """Rows of a program with Gaussian latents: the posterior of their latents, log p(x_n), and moments, all exact.
 
-In information form: with the coefficients C_e and intercepts b_e of the elements e of row n, which are seen where m_e is
-1, a latent that is drawn among the C_e with -1 and its value 0,
+In information form: with the coefficients C_e and intercepts b_e of the elements e of row n, which are seen where m_e
+is 1, a latent that is drawn among the C_e with -1 and its value 0,
 
     V^-1 = sum_e m_e C_e C_e' / s_e^2,    V^-1 m = sum_e m_e C_e (x_e - b_e) / s_e^2,
     log p(x_n) = sum_e m_e log Normal(x_e; b_e + C_e'm, s_e) + W / 2 log 2 pi + 1/2 log|V|.
@@ -116,7 +116,7 @@ class GaussianRows:
 
     @property
     def keys(self) -> list[str]:
-        """What the moments of every block are called: after these rows where they do not add up with those of others."""
+        """Names of the moments of every block: after these rows where they do not add up with those of others."""
         named = zip(range(len(self.blocks)), self.cells, strict=True)
         return [f"{place} of {id(self.blocks)}" if number else str(place) for place, number in named]
 

@@ -65,12 +65,12 @@ class Coefficients:
         number = torch.bincount(cell, minlength=len(shift) // wide)
         rank = torch.arange(len(cell)) - (number.cumsum(0) - number)[cell]
         shape = len(number), max(1, int(number.max()) if len(number) else 1)
-        found = [torch.zeros(shape, dtype=torch.long) for _ in range(2)]
-        found[0][cell, rank], found[1][cell, rank] = unknown, 1 + (place[learned] % wide)[order]
+        unknowns, parts = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+        unknowns[cell, rank], parts[cell, rank] = unknown, 1 + (place[learned] % wide)[order]
         slopes = torch.zeros(shape, dtype=torch.float64)
         slopes[cell, rank] = slope[learned][order].double()
         others = place[~learned], entry[~learned], slope[~learned].double()
-        return cls(*found, slopes, shift.double().reshape(-1, wide), others)
+        return cls(unknowns, parts, slopes, shift.double().reshape(-1, wide), others)
 
     def held(self, flat: Tensor) -> Tensor:
         """Return c_0 (M, 2 + R)."""

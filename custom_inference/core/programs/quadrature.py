@@ -192,7 +192,7 @@ def _require_room(density: RowDensity, needed: float) -> None:
 
 
 def _apply_again(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> Integral:
-    """Apply a rule, and once more where gradients are asked for: what these need of all rows would not fit into memory."""
+    """Apply a rule, and again where gradients are asked for, so that what these need is not kept of all rows."""
     surroundings = contextvars.copy_context()
     found: Any = checkpoint(
         lambda: surroundings.copy().run(_apply, density, codes, about, rule), use_reentrant=False,

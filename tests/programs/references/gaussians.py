@@ -1,5 +1,7 @@
 """log p(x_n, latents_n | globals) of programs with Gaussian latents."""
 
+import itertools
+
 import numpy as np
 from scipy import stats
 
@@ -12,7 +14,7 @@ SCALE = ("lognormal", -0.5, 0.7)
 def kalman_chain(params, latents, data):
     level = [latents[f"u{t}"] for t in range(data["x"].shape[-1])]
     total = stats.norm.logpdf(level[0], params["start"], 1)
-    for before, now in zip(level, level[1:], strict=False):
+    for before, now in itertools.pairwise(level):
         total = total + stats.norm.logpdf(now, params["keep"] * before, params["move"])
     return total + seen(stats.norm.logpdf(data["x"], np.stack(level, -1), params["noise"]), data)
 
