@@ -24,7 +24,7 @@ from custom_inference.compiled.linear import LinearSource
 from custom_inference.compiled.origins import find_vectors
 from custom_inference.compiled.probes import Probe, alike
 from custom_inference.compiled.proof import choose_rows
-from custom_inference.compiled.reading import NotCompiled, Variables
+from custom_inference.compiled.reading import NotCompiled, Variables, read_codes
 from custom_inference.compiled.sources import Entries, EntrySource, Source, match_entries
 from custom_inference.compiled.sums import find_linear
 from custom_inference.core.programs.density import RowDensity
@@ -35,6 +35,8 @@ from ppl_models.core.sites import of_element
 
 #: Latents of a row at most, and rows on which they are read.
 _WIDEST, _READ = 512, 32
+#: By how much means may differ from affine ones, as a part of their size.
+_CURVED = 1e-7
 
 #: Model -> its structure; and why others have none.
 _STRUCTURES: weakref.WeakKeyDictionary[Model, GaussianStructure] = weakref.WeakKeyDictionary()
@@ -156,6 +158,7 @@ def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStruc
         with torch.no_grad():
             runs = found.run_on(density.data)
             stated = [runs(flat) for flat in found.flats]
+            _require_affine(found, density.data, stated[0])
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
         if isinstance(error, NotCompiled):
             raise
@@ -169,6 +172,22 @@ def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStruc
     elements = [group.elements for group in fixed]
     found.blocks = _combine(make_blocks(found, fixed, first, places, elements), layout)
     return found
+
+
+def _require_affine(structure: GaussianStructure, data: Data, stated: Mapping[str, Affine]) -> None:
+    """Compare the means at random latents with those that the coefficients at the first fingerprint give.
+
+    Raises NotCompiled, naming the statement, where they differ.
+    """
+    probe = structure.probe
+    latents = torch.randn(len(data), structure.size, generator=probe.generator, dtype=torch.float64)
+    model, layout, plates = structure.model, structure.layout, structure.plates
+    for name, one in read_codes(model, data, probe.fingerprints[0], layout, plates, latents).items():
+        own = stated[name].coefficient
+        found, loc = own[..., 0] + torch.einsum("new,nw->ne", own[..., 1:], latents), one.parameters[..., 0]
+        size = own[..., 0].abs() + torch.einsum("new,nw->ne", own[..., 1:].abs(), latents.abs())
+        if not bool(((found - loc).abs() <= _CURVED * (1e-3 + size)).all()):
+            raise NotCompiled(f"the mean of '{name}' is not affine in the latents")
 
 
 def _group(name: str, stated: Sequence[Affine], layout: Layout) -> list[AffineGroup]:

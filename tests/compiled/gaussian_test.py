@@ -11,8 +11,8 @@ from scipy.stats import multivariate_normal
 from torch.distributions import biject_to, constraints
 
 from custom_inference import EM, SVI, Fit, fit, methods_for
+from custom_inference.compiled.gaussian_binding import bind_gaussian
 from custom_inference.compiled.gaussian_engine import CompiledGaussian
-from custom_inference.compiled.gaussian_rows import bind_gaussian
 from custom_inference.compiled.gaussian_steps import gaussian_steps_of
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.structure import flatten
@@ -253,7 +253,11 @@ def _heavy(plate, weight):
 
 @pytest.mark.parametrize(
     "program, reason",
-    [(_logistic, "log p"), (_scaled, "scale of 'x' depends on latents"), (_heavy, "StudentT; expected Normal")],
+    [
+        (_logistic, "mean of 'x' is not affine in the latents"),
+        (_scaled, "scale of 'x' depends on latents"),
+        (_heavy, "StudentT; expected Normal"),
+    ],
 )
 def test_other_programs_are_refused_with_the_reason(program, reason):
     sites = {

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from custom_inference.compiled.derive import structure_if_known, structure_of
 from custom_inference.compiled.gaussian import may_be_gaussian
-from custom_inference.compiled.gaussian_rows import GaussianRows, bind_gaussian
+from custom_inference.compiled.gaussian_binding import bind_gaussian
+from custom_inference.compiled.gaussian_rows import GaussianRows
 from custom_inference.compiled.proof import bind
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.structure import Bound, flatten
