@@ -159,9 +159,9 @@ def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStruc
             runs = found.run_on(density.data)
             stated = [runs(flat) for flat in found.flats]
             _require_affine(found, density.data, stated[0])
+    except NotCompiled:
+        raise
     except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        if isinstance(error, NotCompiled):
-            raise
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise NotCompiled(f"it does not run on values that differ between rows ({reason})") from None
     groups = [group for name in stated[0] for group in _group(name, [one[name] for one in stated], layout)]
@@ -272,7 +272,7 @@ def _combine(blocks: list[Block], layout: Layout) -> list[Block]:
     """Put blocks of the same sizes, all of whose parameters are entries, behind each other."""
     same: dict[tuple[Any, ...], list[Block]] = {}
     for number, block in enumerate(blocks):
-        plain = all(isinstance(source, EntrySource) for source in block.sources)
+        plain = all(source.of_entries for source in block.sources)
         (name, elements), *_ = block.elements
         key = block.law, elements.numel(), name in layout.names, -1 if plain else number
         same.setdefault(key, []).append(block)

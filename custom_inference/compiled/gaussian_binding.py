@@ -24,7 +24,7 @@ _PROVED, _APART, _DIFFER = 2, (1.0, 8.0), 1e-7
 
 def bind_gaussian(model: Model, data: Data) -> GaussianRows:
     """Read rows, and prove the structure in them. Raises NotCompiled where it is not that of the program."""
-    dense = data.to(dtype=torch.float64)
+    dense = data.to(dtype=torch.float64, device="cpu")
     structure = gaussian_structure_of(model, dense)
     try:
         with torch.no_grad():

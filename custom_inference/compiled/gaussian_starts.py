@@ -30,7 +30,7 @@ def start_at_random(model: Model, rows: GaussianRows, generator: torch.Generator
     state = {site: state[site].double().expand(shape).clone() for site, shape in steps.entries.shapes.items()}
     prior = _solve_prior(rows, state)
     at_mean = prior._replace(covariance=torch.zeros_like(prior.covariance))
-    moments = _observed(steps, rows, at_mean)
+    moments = _observe(steps, rows, at_mean)
     drawn = _draw_slopes(steps, state, moments, prior, generator)
     # Of latents at their means nothing is known about slopes, which priors would bring back to where they were.
     state = _fit_observed(steps, state | drawn, moments, held=drawn)
@@ -64,7 +64,7 @@ def start_at_components(model: Model, rows: GaussianRows, state: Params) -> Para
     deviation = prior.covariance[0].diagonal().sqrt()
     mean = prior.mean + left[:, :size] * len(rows) ** 0.5 * deviation
     spread = torch.diag(_UNSURE * deviation.square() * (2 - share))[None]
-    moments = _observed(steps, rows, prior._replace(mean=mean, covariance=spread))
+    moments = _observe(steps, rows, prior._replace(mean=mean, covariance=spread))
     found = _fit_observed(steps, wide, moments)
     return {site: value.to(rows.like) for site, value in found.items()}
 
@@ -75,7 +75,7 @@ def _solve_prior(rows: GaussianRows, state: Params) -> Solved:
     return found._replace(covariance=found.covariance[:1], pattern=torch.zeros_like(found.pattern))
 
 
-def _observed(steps: GaussianSteps, rows: GaussianRows, latents: Solved) -> list[Tensor]:
+def _observe(steps: GaussianSteps, rows: GaussianRows, latents: Solved) -> list[Tensor]:
     """Return the moments of what is observed at some latents, 0 of the latents themselves."""
     found = list[Tensor]()
     for place, drawn in enumerate(steps.drawn):

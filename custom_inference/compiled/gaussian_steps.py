@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
-from torch import Tensor, distributions
+from torch import Tensor
 
 from custom_inference.compiled.affine import as_matrices
 from custom_inference.compiled.blocks import Part
@@ -32,7 +32,6 @@ from custom_inference.compiled.sources import Sums
 from custom_inference.compiled.steps import Steps
 from custom_inference.families.conjugate.normal import Normal
 from ppl_models import Model
-from ppl_models.core.priors import is_flat
 
 #: Entries of one system at most; what the diagonal of a system is raised by, as a part of itself.
 _MOST, _RIDGE = 2000, 1e-12
@@ -72,7 +71,7 @@ class Coefficients:
         others = place[~learned], entry[~learned], slope[~learned].double()
         return cls(unknowns, parts, slopes, shift.double().reshape(-1, wide), others)
 
-    def held(self, flat: Tensor) -> Tensor:
+    def hold(self, flat: Tensor) -> Tensor:
         """Return c_0 (M, 2 + R)."""
         place, entry, slope = self.others
         shift = self.shift
@@ -126,17 +125,16 @@ class GaussianSteps(Steps):
         roles, climbing = dict(plain.roles), set(plain.climbing)
         for site, role in plain.roles.items():
             if role in ("place", "linear"):
-                prior = model.priors[site]
                 roles[site] = "linear"
-                if not (is_flat(prior) or isinstance(prior, distributions.Normal)):
+                if site not in plain.closed:
                     climbing.add(site)
                     del roles[site]
         drawn = tuple(rows.structure.find_drawn(block) for block in rows.blocks)
-        found = cls(model, plain.entries, plain.blocks, roles, _ordered(model, climbing), {}, drawn)
+        found = cls(model, plain.entries, plain.blocks, roles, _order(model, climbing), {}, drawn)
         if found.sites_in("linear") and found.systems.number * found.systems.size**2 > _MOST**2:
             linear = found.sites_in("linear")
             roles = {site: role for site, role in roles.items() if role != "linear"}
-            found = replace(found, roles=roles, climbing=_ordered(model, {*climbing, *linear}))
+            found = replace(found, roles=roles, climbing=_order(model, {*climbing, *linear}))
         return found
 
     def advance(
@@ -195,7 +193,7 @@ class GaussianSteps(Steps):
             row = torch.arange(len(moments)).unsqueeze(-1)
             pairs = moments[row.unsqueeze(-1), own.part.unsqueeze(-1), own.part.unsqueeze(-2)]
             pairs = slope.unsqueeze(-1) * slope.unsqueeze(-2) * pairs
-            pull = (own.held(flat).unsqueeze(-2) @ moments).squeeze(-2)[row, own.part]
+            pull = (own.hold(flat).unsqueeze(-2) @ moments).squeeze(-2)[row, own.part]
             pull = pull * slope / block.sources[1].parameters(flat).reshape(-1, 1)
             system, at = systems.system[own.unknown], systems.place[own.unknown]
             used = own.slope != 0
@@ -234,7 +232,7 @@ class GaussianSteps(Steps):
         return (NARROW * (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()).clamp(min=LEAST)
 
 
-def _ordered(model: Model, sites: set[str]) -> tuple[str, ...]:
+def _order(model: Model, sites: set[str]) -> tuple[str, ...]:
     return tuple(site for site in model.unknown_sites if site in sites)
 
 

@@ -149,7 +149,7 @@ class Steps:
         return own, [site for site in found if site not in own]
 
     @cached_property
-    def _closed(self) -> frozenset[str]:
+    def closed(self) -> frozenset[str]:
         """The sites whose priors have closed forms for the parts that they play."""
         priors, roles = self.model.priors, self.roles.items()
         return frozenset(s for s, role in roles if is_flat(priors[s]) or _is_of(priors[s], _CONJUGATE[role][1]))
@@ -189,12 +189,12 @@ class Steps:
         if role == "spread":
             assert floor is not None
             found = torch.where(own[1] > 0, torch.maximum((own[0] / own[1]).sqrt(), floor), value)
-            if site not in self._closed:
+            if site not in self.closed:
                 found = find_mode(role, model.prior(site, like=value.double()), constraints.positive, own, value, floor)
             least = floor[(found <= 1.001 * floor) & (own[1] > 0.5)]
             self.narrowest[site] = float(least.max()) if len(least) else None
             return found
-        if site not in self._closed:
+        if site not in self.closed:
             return find_mode(role, model.prior(site, like=value.double()), model.sites[site].support, own, value, None)
         prior = self._pair(site, value)
         if role == "chance":

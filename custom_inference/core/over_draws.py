@@ -62,7 +62,7 @@ def mixture_over_draws(fit: Any) -> LocalPosterior | None:
     taken = [divmod(place * chains * length // number, length) for place in range(number)]
     values = (fit.globals | {site: draws[site][place] for site in varying} for place in taken)
     for posterior in posteriors_along(model, values, fit.data, seed=fit.seed):
-        own = isinstance(posterior, GaussianPosterior) and is_own_of_rows(model)
+        own = type(posterior) is GaussianPosterior and is_own_of_rows(model)
         if own or isinstance(posterior, ProgramPosterior | FactorPosterior):
             apart.append(posterior)
             continue

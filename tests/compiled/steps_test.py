@@ -93,7 +93,7 @@ def test_an_m_step_is_the_maximum_of_the_expected_log_joint(name, priors):
     assert value(found) > value(state)
     if not one.exact or priors == "other":
         return
-    for _ in range(0 if set(steps_of(one.model, rows).roles) == steps_of(one.model, rows)._closed else 8):
+    for _ in range(0 if set(steps_of(one.model, rows).roles) == steps_of(one.model, rows).closed else 8):
         found = ENGINE.m_step(one.model, found, step, rows)
     coordinates = Coordinates(one.model, state)
     best = minimize(lambda v: -value(coordinates.state(v)), coordinates.vector(), method="BFGS", options={"gtol": 1e-6})
