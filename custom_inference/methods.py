@@ -22,7 +22,7 @@ from custom_inference.core.instead import Instead
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, is_feasible
 from custom_inference.core.method import Method, refusal
-from custom_inference.core.programs.reference import best_reference, count_configurations
+from custom_inference.core.programs.reference import EXACTLY, best_reference, count_configurations, count_reals
 from custom_inference.core.registry import EXACT_EM_UP_TO, engines_of, family_of
 from custom_inference.em.method import EM, VariationalEM
 from custom_inference.gibbs import CollapsedGibbs
@@ -37,6 +37,8 @@ from ppl_models.data.row_blocks import RowBlocks
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
 _POINT_STARTS, _GUIDE_STARTS, _INTEGRATED_STARTS = 8, 3, 12
+#: Real numbers of a row that are integrated out while globals are learned, at most.
+_INTEGRATED = 2
 #: No more of the points' starts once so many came as far as the best.
 _AGREE = 3
 
@@ -57,7 +59,7 @@ def default_method(model: Model, data: Data | None, x: Source | None = None) -> 
 def _by_density(model: Model) -> SVI:
     """The method of a program that is not compiled: its density is all that is used."""
     if is_own_of_rows(model) and model.has_continuous_locals:
-        if is_feasible(model):
+        if is_feasible(model) and count_reals(model) <= _INTEGRATED:
             return SVI(guide="delta", optimizer="lbfgs", restarts=_INTEGRATED_STARTS, agree=_AGREE)
         if model.data_kind != "documents":
             return SVI(guide="gaussian", optimizer="lbfgs", restarts=_GUIDE_STARTS)
@@ -240,7 +242,7 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
     if family.alone:
         return {**found, **family.methods}
     own = is_own_of_rows(model)
-    if (best_reference(model) in ("enumeration", "quadrature")) if own else not continuous or "exact" in family.engines:
+    if (best_reference(model) in EXACTLY) if own else not continuous or "exact" in family.engines:
         found["exact"] = Exact
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
     if is_compilable(model):

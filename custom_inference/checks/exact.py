@@ -14,7 +14,7 @@ from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import Local, enumerate_local, solve_local
 from custom_inference.core.method import Call, Method
 from custom_inference.core.programs.quadrature import MOST_REALS
-from custom_inference.core.programs.reference import best_reference, describe_reals
+from custom_inference.core.programs.reference import EXACTLY, best_reference, describe_reals
 from custom_inference.core.registry import engines_of
 from custom_inference.em.method import EM
 from custom_inference.mcmc import NUTS
@@ -67,13 +67,13 @@ class Exact(Method):
         """Return the method that learns the globals. Raises MethodError for a program whose locals it neither sums nor
         integrates out."""
         methods: dict[str, Method] = {"normal": SVI(guide="normal"), "nuts": NUTS(), "map": EM()}
-        if is_own_of_rows(model) and best_reference(model) not in ("enumeration", "quadrature"):
+        if is_own_of_rows(model) and best_reference(model) not in EXACTLY:
             raise MethodError(
                 f"Exact sums over finite latents and integrates over up to {MOST_REALS} real numbers a row; "
                 f"{type(model).__name__} has {describe_reals(model)}. Use SVI(guide='gaussian') or NUTS()"
             )
         if self.globals_ == "map" and is_own_of_rows(model) and not self.generic:
-            return EM() if not model.has_continuous_locals else _LEARNER
+            return EM() if best_reference(model) != "quadrature" else _LEARNER
         if self.globals_ == "map" and (self.generic or not engines_of(model)):
             return SVI(guide="delta")
         return methods[self.globals_]

@@ -35,9 +35,18 @@ def parts_in(block: Block, model: Model, entries: Entries) -> Iterator[tuple[str
 #: Rates and standard deviations are kept above this.
 LEAST = 1e-9
 #: The least standard deviation of a normal, as a part of that of the data: a row that explains itself gains no more.
-_NARROW = 1e-3
+NARROW = 1e-3
 #: The variance of what does not vary but by rounding, as a part of the square of its mean.
 _CONSTANT = 1e-12
+
+
+def find_spread(squares: Tensor, sums: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the sums of squares of values about their means, from those about 0, and how many values there are."""
+    mean = (sums / number).nan_to_num(0.0).square()
+    spread = (squares / number).nan_to_num(0.0) - mean
+    # Of a constant, by its size: below, a mean is not known in single precision.
+    spread = torch.where(spread > _CONSTANT * mean, spread, (1e-6 * mean).clamp(min=1e-6))
+    return spread * number, number
 
 
 def find_least(blocks: Sequence[Block], statistics: Sequence[Tensor], flat: Tensor) -> Tensor:
@@ -48,14 +57,11 @@ def find_least(blocks: Sequence[Block], statistics: Sequence[Tensor], flat: Tens
             every = counted.sum(1, keepdim=True)  # of each element, whatever the latents are
             if float(every[..., 2].max()) < 1.5:  # as many elements as rows
                 every = every.sum(2, keepdim=True)
-            squares, sums, number = every.unbind(-1)
-            mean = (sums / number).nan_to_num(0.0).square()
-            spread = (squares / number).nan_to_num(0.0) - mean
-            # Of a constant, by its size: below, a mean is not known in single precision.
-            spread = torch.where(spread > _CONSTANT * mean, spread, (1e-6 * mean).clamp(min=1e-6))
+            squares, number = find_spread(*every.unbind(-1))
+            spread = (squares / number).nan_to_num(0.0)
             said = "spread", (counted[..., 2] * spread, counted[..., 2])
             block.sources[1].count(said, flat, flat, total)
-    return (_NARROW * (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()).clamp(min=LEAST)
+    return (NARROW * (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()).clamp(min=LEAST)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.proof import bind
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.starts import Starts
-from custom_inference.compiled.steps import steps_if_known, steps_of
+from custom_inference.compiled.steps import Steps, steps_if_known, steps_of
 from custom_inference.compiled.structure import Bound, flatten, keys_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.em.rows import FitRows
@@ -91,15 +91,7 @@ class CompiledExact(Starts, ExactEngine):
 
     def canonical(self, model: Model, params: Params, locals_: Params) -> tuple[Params, Params]:
         """Return the values as they are; warn of standard deviations that would be smaller if they might."""
-        known = steps_if_known(model)
-        for site, least in ({} if known is None else known.narrowest).items():
-            if least is not None:
-                warn_caller(
-                    f"'{site}' of {type(model).__name__} ends at the least that it may be, {least:.3g}, a thousandth "
-                    "of the spread of what it is of (less of a constant): values that are alike, or one alone, would "
-                    "be the more probable the smaller it is. Expected a prior with little mass near 0, such as "
-                    "InverseGamma or LogNormal, or fewer classes"
-                )
+        warn_of_narrow(model, steps_if_known(model))
         return params, locals_
 
     def posterior(self, model: Model, state: Params, rows: Bound, step: EStep | None = None) -> Any:
@@ -107,6 +99,18 @@ class CompiledExact(Starts, ExactEngine):
 
     def log_evidence(self, model: Model, params: Params, rows: Bound) -> Tensor:
         return rows.log_evidence(flatten(rows, params))
+
+
+def warn_of_narrow(model: Model, steps: Steps | None) -> None:
+    """Warn of standard deviations that ended at the least that they may be."""
+    for site, least in ({} if steps is None else steps.narrowest).items():
+        if least is not None:
+            warn_caller(
+                f"'{site}' of {type(model).__name__} ends at the least that it may be, {least:.3g}, a thousandth "
+                "of the spread of what it is of (less of a constant): values that are alike, or one alone, would "
+                "be the more probable the smaller it is. Expected a prior with little mass near 0, such as "
+                "InverseGamma or LogNormal, or fewer classes"
+            )
 
 
 def _not_additive(rows: Bound) -> MethodError:

@@ -111,7 +111,7 @@ def _find_sums(
 ) -> dict[tuple[int, str], Source]:
     """The sources of parameters that are no single entries."""
     found: dict[tuple[int, str], Any] = {}
-    vectors = _find_vectors(probe.model)
+    vectors = find_vectors(probe.model)
     for number, name, part in rest:
         one = asked[number]
         sites = one.runs.sites_of(one.group.statement, one.row, one.element, part)
@@ -138,7 +138,7 @@ def _find_sums(
     return found
 
 
-def _find_vectors(model: Model) -> frozenset[str]:
+def find_vectors(model: Model) -> frozenset[str]:
     """The sites whose entries depend on each other."""
     plain = (constraints.real, constraints.positive, constraints.unit_interval)
     return frozenset(s for s in model.global_sites if not any(model.sites[s].support is one for one in plain))

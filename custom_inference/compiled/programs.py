@@ -10,6 +10,8 @@ from torch.distributions import constraints
 
 from custom_inference.compiled.admixture_globals import part_of
 from custom_inference.compiled.engine import CompiledExact
+from custom_inference.compiled.gaussian import may_be_gaussian
+from custom_inference.compiled.gaussian_engine import CompiledGaussian
 from custom_inference.compiled.variational import CompiledVB
 from custom_inference.core.engine import Engine
 from custom_inference.core.latent_values import is_own_of_rows
@@ -28,7 +30,11 @@ def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
         return {name: make for name, make in family.engines.items() if name != "exact"}
     if is_sampled_by_sums(model):
         return {CompiledExact.name: CompiledExact, CompiledVB.name: CompiledVB}
-    if not is_own_of_rows(model) or not may_have_shares(model):
+    if not is_own_of_rows(model):
+        return {}
+    if may_be_gaussian(model):
+        return {CompiledGaussian.name: CompiledGaussian}
+    if not may_have_shares(model):
         return {}
     integrated = all(part_of(model, site) for site in model.unknown_sites)
     names = ["vb", "conjugate"] if integrated else ["conjugate"]

@@ -171,10 +171,25 @@ def read(
 
     Raises NotCompiled for statements that are not read.
     """
-    values = variables.layout.decode(variables.codes(chosen, data.x))
+    codes = variables.codes(chosen, data.x)
+    return read_codes(model, data, params, variables.layout, variables.plates, codes, tabulated)
+
+
+def read_codes(
+    model: Model,
+    data: Data,
+    params: Mapping[str, Tensor],
+    layout: Layout,
+    plates: frozenset[str],
+    codes: Tensor,
+    tabulated: frozenset[str] = frozenset(),
+) -> dict[str, Statement]:
+    """Run the program on rows at codes (B, W) of their latents, and read what it states, but the globals.
+
+    Raises NotCompiled for statements that are not read.
+    """
     with pyro.validation_enabled(False):
-        nodes = run(model, data, {**params, **values})
-    plates = variables.plates
+        nodes = run(model, data, {**params, **layout.decode(codes)})
     return {
         name: read_statement(name, node, row_dim_of(node, plates), len(data), name in tabulated)
         for name, node in nodes.items()

@@ -6,7 +6,7 @@ import math
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -282,6 +282,16 @@ def keys_of(rows: Bound) -> list[str]:
     return found
 
 
-def flatten(rows: Bound, values: Mapping[str, Tensor]) -> Tensor:
+class RowsOfEntries(Protocol):
+    """Rows that a program of entries has read."""
+
+    @property
+    def structure(self) -> Any: ...
+
+    @property
+    def like(self) -> Tensor: ...
+
+
+def flatten(rows: RowsOfEntries, values: Mapping[str, Tensor]) -> Tensor:
     """Return the entries of all globals as one vector, in the numbers of the rows."""
     return rows.structure.entries.flatten({site: values[site].to(rows.like) for site in rows.structure.entries.shapes})

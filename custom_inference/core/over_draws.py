@@ -21,7 +21,7 @@ from custom_inference.core.engine import Params
 from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import is_feasible, solve_local
-from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, LocalPosterior
+from custom_inference.core.posteriors import CodePosterior, ContinuousPosterior, GaussianPosterior, LocalPosterior
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.evidence import bind_rows
 from custom_inference.core.programs.posteriors import ProgramPosterior
@@ -52,7 +52,8 @@ def mixture_over_draws(fit: Any) -> LocalPosterior | None:
         return None
     chains, length = draws[varying[0]].shape[:2]
     if is_own_of_rows(model):
-        places = count_summed(model, fit.data) * 25.0 ** count_reals(model)
+        closed, reals = best_reference(model) == "closed form", count_reals(model)
+        places = float(reals**2) if closed else count_summed(model, fit.data) * 25.0**reals
     else:
         places = model.local_shape[0] if model.code_bits is None else 2.0**model.code_bits
     number = min(chains * length, AVERAGED, max(_FEWEST, int(_PRODUCTS / (places * fit.data.x.numel()))))
@@ -61,7 +62,8 @@ def mixture_over_draws(fit: Any) -> LocalPosterior | None:
     taken = [divmod(place * chains * length // number, length) for place in range(number)]
     values = (fit.globals | {site: draws[site][place] for site in varying} for place in taken)
     for posterior in posteriors_along(model, values, fit.data, seed=fit.seed):
-        if isinstance(posterior, ProgramPosterior | FactorPosterior):
+        own = type(posterior) is GaussianPosterior and is_own_of_rows(model)
+        if own or isinstance(posterior, ProgramPosterior | FactorPosterior):
             apart.append(posterior)
             continue
         if not posterior.shared:

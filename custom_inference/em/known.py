@@ -12,6 +12,7 @@ import torch
 from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Engine
 from custom_inference.core.fit import Fit
+from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.local_inference import LocalSolver
 from custom_inference.core.method import Call, Method
 from ppl_models import Data, Model
@@ -50,5 +51,5 @@ def fit_at_known(method: Method, model: Model, data: Data, call: Call, engine: E
         data=data,
         seed=call.seed,
         local=local,
-        solver=solver,
+        solver=None if is_own_of_rows(model) else solver,
     )

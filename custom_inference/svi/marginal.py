@@ -13,10 +13,11 @@ from pyro import poutine
 from pyro.infer import ELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO, config_enumerate
 from torch import Tensor
 
+from custom_inference.compiled.gaussian_rows import GaussianRows
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.isolation import isolated, seed_of, torch_seeded
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.evidence import bind_rows, enumerate_table, sum_of
+from custom_inference.core.programs.evidence import bind_to_sum, enumerate_table, sum_of
 from custom_inference.core.programs.modes import Gaussians
 from custom_inference.core.programs.quadrature import integrate
 from custom_inference.core.programs.statements import learning, own_parameters, run
@@ -102,7 +103,7 @@ class MarginalBound(GlobalsBound):
     density: RowDensity | None = None
     about: Gaussians | None = None
     #: The rows as the compiled program reads them.
-    rows: Bound | None = None
+    rows: Bound | GaussianRows | None = None
     #: Whether the next evaluation asks which values whole numbers have.
     looks = True
 
@@ -113,7 +114,7 @@ class MarginalBound(GlobalsBound):
         if self.density is None:
             detached = {name: value.detach() for name, value in params.items()}
             self.density = RowDensity.of(self.model, detached, self.data)
-            self.rows = bind_rows(self.density)
+            self.rows = bind_to_sum(self.density)
         if self.rows is not None:
             return sum_of(self.rows, params)
         density, looks, self.looks = self.density.at(params), self.looks, False

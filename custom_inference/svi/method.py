@@ -21,7 +21,7 @@ from custom_inference.core.method import Call, Method
 from custom_inference.core.programs.checked import check_minibatches
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.evidence import find_width
-from custom_inference.core.programs.reference import best_reference, describe_reals
+from custom_inference.core.programs.reference import EXACTLY, best_reference, describe_reals
 from custom_inference.core.programs.row_plates import plate_depth
 from custom_inference.core.progress import Progress
 from custom_inference.core.registry import family_of
@@ -174,7 +174,7 @@ class SVI(Method):
     def integrates(self, model: Model) -> bool:
         """Whether the latents of the rows of a program without engines are summed or integrated out."""
         exact = self.sums_codes and is_own_of_rows(model)
-        return exact and best_reference(model) in ("enumeration", "quadrature")
+        return exact and best_reference(model) in EXACTLY
 
     def points_of(self, model: Model) -> list[str]:
         """The sites that are estimated as points beside, or by, guides of the globals."""

@@ -22,8 +22,8 @@ PACKAGES = ("ppl_models", "custom_inference")
 MOST = 14
 #: Modules outside of ``families`` that ask for formulas of a family that no other has, and import its room by name:
 #: exact posteriors of LDA's tokens, covariances of CTM's topics, machines as scikit-learn has them, edges and numbers
-#: of blocks, evidence in closed form and sums over labelings, clusters of relations; starts of programs of graphs, sweeps
-#: over rows of words.
+#: of blocks, evidence in closed form and sums over labelings, clusters of relations; starts of programs of graphs,
+#: sweeps over rows of words.
 _GRAPHS = "engine exact moves propensities rows starts views"
 OF_ONE_FAMILY = {
     *((f"custom_inference.compiled.graphs.{name}", "blocks") for name in _GRAPHS.split()),

@@ -20,6 +20,7 @@ from tests.programs import (
     effects,
     experts,
     factors,
+    gaussians,
     item_response,
     mixtures,
     regimes,
@@ -33,6 +34,7 @@ from tests.programs.references import classes as of_classes
 from tests.programs.references import effects as of_effects
 from tests.programs.references import experts as of_experts
 from tests.programs.references import factors as of_factors
+from tests.programs.references import gaussians as of_gaussians
 from tests.programs.references import item_response as of_items
 from tests.programs.references import mixtures as of_mixtures
 from tests.programs.references import regimes as of_regimes
@@ -86,6 +88,9 @@ PROGRAMS: dict[str, tuple[Any, Reference]] = {
     "skill_vector": (item_response.SkillVector, of_items.SKILL_VECTOR),
     "growth_classes": (experts.GrowthClasses, of_experts.GROWTH),
     "topic_of_tokens": (shares.TopicOfTokens, of_shares.TOPIC_OF_TOKENS),
+    "kalman_chain": (gaussians.KalmanChain, of_gaussians.KALMAN_CHAIN),
+    "random_slopes": (gaussians.RandomSlopes, of_gaussians.RANDOM_SLOPES),
+    "gaussian_factors": (gaussians.Factors, of_gaussians.FACTORS),
     "causes_of_causes": (causes.CausesOfCauses, of_causes.CAUSES_OF_CAUSES),
 }  # fmt: skip
 

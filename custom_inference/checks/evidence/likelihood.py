@@ -24,7 +24,7 @@ from custom_inference.core.isolation import seed_of
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.evidence import row_evidence
-from custom_inference.core.programs.reference import best_reference, count_summed, describe_reals
+from custom_inference.core.programs.reference import EXACTLY, best_reference, count_summed, describe_reals
 from custom_inference.core.programs.statements import learning
 from custom_inference.core.registry import engine_for, engines_of
 from custom_inference.svi.marginal import log_prior_of
@@ -171,7 +171,7 @@ def _log_likelihood(model: Model, data: Data) -> LogLikelihood:
 
 def _of_program(model: Model, data: Data) -> LogLikelihood:
     """Sum or integrate out the latents of a program without engines."""
-    if model.row_latents and best_reference(model) not in ("enumeration", "quadrature"):
+    if model.row_latents and best_reference(model) not in EXACTLY:
         raise MethodError(
             f"log p(x | globals) of {type(model).__name__} has no exact value: {describe_reals(model)} are more real "
             "numbers a row than quadrature takes (three); compare held-out scores instead"
@@ -241,7 +241,11 @@ def joint_target_of(model: Model, data: Data) -> JointTarget | None:
     """
     if not (model.rows_are_independent and model.row_latents):
         return None
-    if best_reference(model) == "enumeration" if is_own_of_rows(model) else "exact" in engines_of(model):
+    if (
+        best_reference(model) in ("closed form", "enumeration")
+        if is_own_of_rows(model)
+        else "exact" in engines_of(model)
+    ):
         return None
     globals_, data = Globals.of(model, data), model.as_read(data).dense()
     start = {site: value.to(data.x) for site, value in typical_values(model).items()}

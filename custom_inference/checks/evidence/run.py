@@ -28,7 +28,7 @@ from custom_inference.core.annealing.local import anneal_locals
 from custom_inference.core.diagnostics import CONVERGED
 from custom_inference.core.isolation import default_dtype, isolated
 from custom_inference.core.programs.checked import check_program
-from custom_inference.core.programs.reference import best_reference
+from custom_inference.core.programs.reference import EXACTLY, best_reference
 from custom_inference.core.reader import read_at
 from custom_inference.core.settings import require_seed
 from ppl_models import Data, MethodError, Model, PriorError
@@ -153,7 +153,7 @@ class _Task:
     def _at_known(self) -> Evidence:
         """All globals are known: the latents alone are summed out, or their evidence estimated."""
         known = dict(self.model.known)
-        if joint_target_of(self.model, self.data) is None or best_reference(self.model) == "quadrature":
+        if joint_target_of(self.model, self.data) is None or best_reference(self.model) in EXACTLY:
             total = float(target_of(self.model, self.data).log_likelihood(known))
             return self._result(total, 0.0, "exact", "all globals are known")
         found = anneal_locals(self.model, known, self.data, Budget(seconds=self.allowed), seed=self.seed)

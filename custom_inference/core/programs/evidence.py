@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.derive import structure_if_known, structure_of
+from custom_inference.compiled.gaussian import may_be_gaussian
+from custom_inference.compiled.gaussian_binding import bind_gaussian
+from custom_inference.compiled.gaussian_rows import GaussianRows
 from custom_inference.compiled.proof import bind
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.structure import Bound, flatten
@@ -60,7 +63,25 @@ def bind_rows(density: RowDensity, *, sums: bool = True) -> Bound | None:
         return None
 
 
-def sum_of(bound: Bound, params: Mapping[str, Tensor]) -> Tensor:
+def bind_gaussian_rows(density: RowDensity) -> GaussianRows | None:
+    """Return the rows as a program of Gaussian latents reads them; None of other programs."""
+    layout = density.layout
+    if not layout.num_reals or layout.finite or density.like.device.type != "cpu" or not may_be_gaussian(density.model):
+        return None
+    try:
+        return bind_gaussian(density.model, density.data)
+    except NotCompiled:
+        return None
+
+
+def bind_to_sum(density: RowDensity) -> Bound | GaussianRows | None:
+    """Return the rows as the compiled program reads them, whose latents it sums or integrates out; None where it is not
+    compiled."""
+    bound = bind_rows(density)
+    return bind_gaussian_rows(density) if bound is None else bound
+
+
+def sum_of(bound: Bound | GaussianRows, params: Mapping[str, Tensor]) -> Tensor:
     """Compute log p(x_n | globals), (N,), of the rows of a compiled program."""
     return bound.log_evidence(flatten(bound, params)).expand(len(bound))
 
@@ -70,7 +91,7 @@ def row_evidence(density: RowDensity) -> RowEvidence:
     once, and rows are read once."""
     if not density.layout.latents:
         return lambda params: density.at(params)(density.like.new_zeros(1, len(density), 0))[0]
-    bound = bind_rows(density)
+    bound = bind_to_sum(density)
     if bound is not None:
         return lambda params: sum_of(bound, params)
     if density.layout.num_reals:

@@ -14,6 +14,7 @@ Mori 1974).
 
 from __future__ import annotations
 
+import contextvars
 import functools
 import itertools
 import math
@@ -21,7 +22,9 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.modes import Gaussians, find_modes, log_shares
 
@@ -41,8 +44,9 @@ _POOR = 0.05
 _PIECES = 4
 #: Real numbers beyond which a program is asked whether it has a slope: exp(-u) and the like are rounded to 0 there.
 _FAR = 30.0
-#: Numbers in the arrays of a block of rows.
-_BLOCK = 2**22
+#: Numbers in the arrays of a block of rows; the same while globals are learned, and how many are kept for gradients of
+#: each (node, entry of a row), about.
+_BLOCK, _LEARNED, _KEPT = 2**22, 2**26, 16
 
 
 class Rule(NamedTuple):
@@ -155,15 +159,46 @@ def _replace(found: Integral, rows: Tensor, again: Integral, chosen: Tensor) -> 
 
 
 def _in_blocks(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> Integral:
-    nodes = (2 * rule.number + 1) ** about.centre.shape[-1]
-    size = max(1, _BLOCK // (nodes * len(about.centre) * (density.layout.width + 1)))
-    rows = torch.arange(len(density), device=codes.device)
+    nodes = (2 * rule.number + 1) ** about.centre.shape[-1] * len(about.centre)
+    width, learns = density.layout.width + 1, torch.is_grad_enabled() and _is_learning(density)
+    size = _BLOCK // (nodes * width)
+    if learns:
+        width = max(width, density.data.x.numel() // max(1, len(density)))
+        size = _LEARNED // (nodes * width * _KEPT)
+    if size < 1:
+        _require_room(density, 8.0 * nodes * width * _KEPT)
+    size, rows = max(1, size), torch.arange(len(density), device=codes.device)
     if size >= len(rows):
         return _apply(density, codes, about, rule)
-    parts = [_apply(density.rows(some), codes, about.rows(some), rule) for some in rows.split(size)]
+    apply = _apply_again if learns else _apply
+    parts = [apply(density.rows(some), codes, about.rows(some), rule) for some in rows.split(size)]
     first: list[Any] = [torch.cat(values) for values in list(zip(*parts, strict=True))[:-1]]
     gaussians = Gaussians(*(torch.cat(values, 1) for values in zip(*(one.gaussians for one in parts), strict=True)))
     return Integral(first[0], first[1], first[2], first[3], first[4], gaussians)
+
+
+def _is_learning(density: RowDensity) -> bool:
+    """Whether gradients flow to the globals."""
+    return any(value.requires_grad for value in density.params.values())
+
+
+def _require_room(density: RowDensity, needed: float) -> None:
+    """Raise CapacityError where the integral of one row does not fit into memory."""
+    named = ", ".join(f"'{latent.name}' ({latent.num_reals})" for latent in density.layout.continuous)
+    values = density.layout.num_configurations
+    what = f"the integral over {named} beside {values:.0f} values of the finite latents, of one row,"
+    fits = "expected fewer real numbers a row, or SVI(guide='gaussian'), which integrates over none"
+    require(what, needed, allowed=memory_limit(), fits=fits)
+
+
+def _apply_again(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> Integral:
+    """Apply a rule, and again where gradients are asked for, so that what these need is not kept of all rows."""
+    surroundings = contextvars.copy_context()
+    found: Any = checkpoint(
+        lambda: surroundings.copy().run(_apply, density, codes, about, rule), use_reentrant=False,
+        preserve_rng_state=False,
+    )  # fmt: skip
+    return found
 
 
 def _apply(density: RowDensity, codes: Tensor, about: Gaussians, rule: Rule) -> Integral:

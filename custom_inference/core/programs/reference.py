@@ -11,12 +11,13 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
+from custom_inference.compiled.gaussian import gaussian_if_known
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.programs import compiled_engines
 from custom_inference.compiled.structure import flatten
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
 from custom_inference.core.programs.density import RowDensity
-from custom_inference.core.programs.evidence import bind_rows, enumerate_table, find_width
+from custom_inference.core.programs.evidence import bind_gaussian_rows, bind_rows, enumerate_table, find_width
 from custom_inference.core.programs.importance import MOST_CONFIGURATIONS, sample_by_importance
 from custom_inference.core.programs.importance import MOST_REALS as MOST_DRAWN
 from custom_inference.core.programs.modes import Gaussians
@@ -27,8 +28,10 @@ from custom_inference.core.programs.windows import settle
 from ppl_models import Data, MethodError, Model
 from ppl_models.core.errors import warn_of_data
 
-#: How a posterior is found: by a sum, by quadrature, or estimated by importance sampling.
-How = Literal["enumeration", "quadrature", "estimate"]
+#: How a posterior is found: of Gaussian latents in closed form, by a sum, by quadrature, or estimated by importance
+#: sampling; and which of these are exact.
+How = Literal["closed form", "enumeration", "quadrature", "estimate"]
+EXACTLY = ("closed form", "enumeration", "quadrature")
 #: Values of the finite latents beside real numbers at most: each has a grid of its own.
 _MOST_BESIDE = 4096
 #: Values of finite latents up to which the sum is a default.
@@ -95,6 +98,8 @@ def best_reference(model: Model) -> How | None:
     reals, values = count_reals(model), count_configurations(model)
     if not reals:
         return "enumeration"
+    if gaussian_if_known(model) is not None:
+        return "closed form"
     if reals <= MOST_REALS and values <= _MOST_BESIDE:
         return "quadrature"
     return "estimate" if reals <= MOST_DRAWN and values <= MOST_CONFIGURATIONS else None
@@ -103,8 +108,9 @@ def best_reference(model: Model) -> How | None:
 def is_cheap(model: Model, data: Data | None = None) -> bool:
     """Whether an exact posterior is a default: by quadrature, or by a sum over few values at once."""
     values, reals = count_configurations(model), count_reals(model)
-    if best_reference(model) not in ("enumeration", "quadrature"):
-        return False
+    how = best_reference(model)
+    if how not in EXACTLY or how == "closed form":
+        return how == "closed form"
     if values > _CHEAP and count_summed(model, data) > _CHEAP:
         return False
     return not reals or (model.data_kind != "documents" and values * _NODES**reals <= _FEW_NODES)
@@ -135,6 +141,10 @@ def find_reference(
             raise MethodError(f"{type(model).__name__} has no latents of its rows")
         if not density.layout.num_reals:
             return _by_sum(density)
+        rows = bind_gaussian_rows(density)
+        if rows is not None:
+            flat = flatten(rows, density.params)
+            return Reference(rows.posterior(flat), rows.log_evidence(flat), None, "closed form")
         values = density.layout.num_configurations
         if density.layout.num_reals <= MOST_REALS and values <= _MOST_BESIDE:
             return by_quadrature(density)
