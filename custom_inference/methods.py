@@ -14,7 +14,7 @@ import torch
 
 from custom_inference.checks.exact import Exact
 from custom_inference.compiled.default import ByDensity, is_compilable
-from custom_inference.compiled.programs import compiled_engines, is_sampled_by_sums
+from custom_inference.compiled.programs import engines_of_program, is_sampled_by_sums
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
@@ -51,7 +51,7 @@ def default_method(model: Model, data: Data | None, x: Source | None = None) -> 
     """
     rule = family_of(model).default
     if rule is None:
-        return _by_engine(next(iter(compiled_engines(model))))() if is_compilable(model, x) else _by_density(model)
+        return _by_engine(next(iter(engines_of_program(model))))() if is_compilable(model, x) else _by_density(model)
     name = rule(model, data) if callable(rule) else rule
     return family_of(model).methods.get(name, _by_engine(name))()
 
@@ -246,7 +246,7 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
         found["exact"] = Exact
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
     if is_compilable(model):
-        found |= {"em" if name == "exact" else name: _by_engine(name) for name in compiled_engines(model)}
+        found |= {"em" if name == "exact" else name: _by_engine(name) for name in engines_of_program(model)}
         found |= {"gibbs": CollapsedGibbs} if is_sampled_by_sums(model) else {}
     if model.has_atoms:
         return {**found, **({} if family.sampler is None else {"gibbs": CollapsedGibbs}), **family.methods}

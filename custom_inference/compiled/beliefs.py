@@ -7,12 +7,13 @@ conjugate priors; of single numbers under any prior it is known up to a constant
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import biject_to, constraints
+from torch.distributions import Distribution, biject_to, constraints
 
 from custom_inference.core.posteriors import (
     BetaPosterior,
@@ -28,6 +29,7 @@ from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.gamma import Gamma
 from custom_inference.families.conjugate.normal import Normal
 from ppl_models import Model
+from ppl_models.core.priors import is_flat
 
 #: Points of a grid, the rounds in which its ends are found, and how far below its top a density ends, in nats.
 _POINTS, _ROUNDS, _BELOW = 161, 6, 45.0
@@ -46,8 +48,7 @@ def update_conjugate(model: Model, site: str, role: str, counts: Counts) -> Cont
         on, off = Beta.of(model, site, first).update(counts["on"], counts["on"] + counts["off"])
         return BetaPosterior(on, off)
     if role == "proportion":
-        prior = Dirichlet(torch.ones_like(first)) if _is_flat(model, site) else Dirichlet.of(model, site, first)
-        return DirichletPosterior(prior.update(counts["count"]).concentration.expand_as(first))
+        return DirichletPosterior((_dirichlet_prior(model, site, first) + counts["count"]).expand_as(first))
     if role == "rate":
         shape, rate = Gamma.of(model, site, first).update(counts["events"], counts["exposure"])
         return GammaPosterior(shape.expand_as(first), rate.expand_as(first))
@@ -67,17 +68,19 @@ def update_joint(model: Model, site: str, matrix: Tensor, right: Tensor, like: T
     return JointNormalPosterior(location.reshape(like.shape).to(like), covariance.to(like))
 
 
-def _is_flat(model: Model, site: str) -> bool:
-    return type(model.priors[site]).__name__ == "Flat"
+def entry_prior(model: Model, site: str, like: Tensor) -> Any:
+    """Return the prior of every entry by itself."""
+    prior: Any = model.prior(site, like=like)
+    while type(prior).__name__ == "Independent":  # the density of each entry is asked, not of all together
+        prior = prior.base_dist
+    return prior
 
 
 def update_on_grid(model: Model, site: str, role: str, counts: Counts) -> GridPosterior:
     """Return the posterior of single numbers under any prior: prior times the exponential of what is counted, at points
     that are even on the unconstrained scale and reach as far as the density does."""
     parts = [part.double().unsqueeze(-1) for part in counts.values()]
-    prior: Any = model.prior(site, like=parts[0])
-    while type(prior).__name__ == "Independent":  # the density of each entry is asked, not of all together
-        prior = prior.base_dist
+    prior = entry_prior(model, site, parts[0])
     transform: Any = biject_to(constraints.real if role == "place" else prior.support)
     shape = parts[0].shape[:-1]
     prior = prior.expand(shape)
@@ -108,7 +111,7 @@ def update_on_grid(model: Model, site: str, role: str, counts: Counts) -> GridPo
     return GridPosterior(value.to(like), (log_weight - step - volume).to(like), log_weight.to(like))
 
 
-def _span(role: str, parts: list[Tensor], prior: Any, shape: torch.Size) -> tuple[Tensor, Tensor]:
+def _span(role: str, parts: list[Tensor], prior: Distribution, shape: torch.Size) -> tuple[Tensor, Tensor]:
     """Return between which points of the unconstrained scale the density certainly lies, (...) each."""
     if role != "place":
         reach = torch.full(shape, _REACH, dtype=torch.float64)
@@ -116,7 +119,7 @@ def _span(role: str, parts: list[Tensor], prior: Any, shape: torch.Size) -> tupl
     pull, precision = (part[..., 0] for part in parts)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        drawn = prior.sample((_DRAWS,))
+        drawn = prior.sample(torch.Size([_DRAWS]))
     ends = [drawn.amin(0), drawn.amax(0)]
     spread = ends[1] - ends[0]
     stands = precision > 0
@@ -134,61 +137,97 @@ SAID: dict[str, Any] = {
 }
 
 
-def diverge(model: Model, site: str, posterior: ContinuousPosterior) -> Tensor:
-    """Return KL(posterior || prior) of a site, all entries together."""
-    if isinstance(posterior, BetaPosterior):
-        return Beta(posterior.on, posterior.off).kl(Beta.of(model, site, posterior.on)).sum()
-    if isinstance(posterior, DirichletPosterior):
-        own = posterior.concentration
-        prior = torch.ones_like(own) if _is_flat(model, site) else Dirichlet.of(model, site, own).concentration
-        return Dirichlet(own).kl(prior.expand_as(own)).sum()
-    if isinstance(posterior, GammaPosterior):
-        return Gamma(posterior.shape, posterior.rate).kl(Gamma.of(model, site, posterior.shape)).sum()
-    if isinstance(posterior, GridPosterior):
-        prior: Any = model.prior(site, like=posterior.value.double())
-        while type(prior).__name__ == "Independent":
-            prior = prior.base_dist
-        value = posterior.value.double().movedim(-1, 0)
-        of_prior = prior.expand(posterior.mean.shape).log_prob(value).movedim(0, -1)
-        weight = posterior.log_weight.double().exp()
-        return torch.where(weight > 0, weight * (posterior.log_density.double() - of_prior), 0.0).sum()
-    return _diverge_normal(model, site, posterior)
-
-
-def _diverge_normal(model: Model, site: str, posterior: Any) -> Tensor:
-    location = posterior.location.double()
-    prior = Normal.of(model, site, tuple(location.shape), location)
-    if isinstance(posterior, NormalPosterior):
-        log_det = 2 * posterior.scale.double().log().sum()
-    else:
-        log_det = torch.linalg.slogdet(posterior.covariance.double())[1]
+@functools.singledispatch
+def diverge(posterior: ContinuousPosterior, model: Model, site: str) -> Tensor:
+    """Return KL(posterior || prior) of a site, all entries together: of normals under a normal prior."""
+    location = posterior.mean.double()
+    prior, root = Normal.of(model, site, tuple(location.shape), location), find_root(posterior)
+    assert root is not None
+    log_det = 2 * (root if root.ndim == 1 else root.diagonal()).double().log().sum()
     squares = (location - prior.mean).square() + posterior.variance.double()
     return 0.5 * ((squares * prior.precision).sum() - location.numel() - prior.precision.log().sum() - log_det)
 
 
-def expect_entries(role: str, posterior: ContinuousPosterior) -> dict[str, Tensor]:
+@diverge.register
+def _(posterior: BetaPosterior, model: Model, site: str) -> Tensor:
+    return Beta(posterior.on, posterior.off).kl(Beta.of(model, site, posterior.on)).sum()
+
+
+@diverge.register
+def _(posterior: DirichletPosterior, model: Model, site: str) -> Tensor:
+    own = posterior.concentration
+    return Dirichlet(own).kl(_dirichlet_prior(model, site, own).expand_as(own)).sum()
+
+
+@diverge.register
+def _(posterior: GammaPosterior, model: Model, site: str) -> Tensor:
+    return Gamma(posterior.shape, posterior.rate).kl(Gamma.of(model, site, posterior.shape)).sum()
+
+
+@diverge.register
+def _(posterior: GridPosterior, model: Model, site: str) -> Tensor:
+    value = posterior.value.double().movedim(-1, 0)
+    of_prior = entry_prior(model, site, value).expand(posterior.mean.shape).log_prob(value).movedim(0, -1)
+    weight = posterior.log_weight.double().exp()
+    return torch.where(weight > 0, weight * (posterior.log_density.double() - of_prior), 0.0).sum()
+
+
+def _dirichlet_prior(model: Model, site: str, like: Tensor) -> Tensor:
+    """Return the concentrations of a Dirichlet or flat prior."""
+    return torch.ones_like(like) if is_flat(model.priors[site]) else Dirichlet.of(model, site, like).concentration
+
+
+@functools.singledispatch
+def expect_entries(posterior: ContinuousPosterior, role: str) -> dict[str, Tensor]:
     """Return the moments (``moments``) of the entries of a site that play a part, each of the site's shape."""
+    del role
+    return {"value": posterior.mean}
+
+
+@expect_entries.register
+def _(posterior: BetaPosterior, role: str) -> dict[str, Tensor]:
+    del role
+    log, rest = Beta(posterior.on, posterior.off).expected()
+    return {"value": posterior.mean, "log": log, "rest": rest}
+
+
+@expect_entries.register
+def _(posterior: DirichletPosterior, role: str) -> dict[str, Tensor]:
+    del role
+    return {"value": posterior.mean, "log": Dirichlet(posterior.concentration).expected()}
+
+
+@expect_entries.register
+def _(posterior: GammaPosterior, role: str) -> dict[str, Tensor]:
+    del role
+    return {"value": posterior.mean, "log": Gamma(posterior.shape, posterior.rate).expected()[0]}
+
+
+@expect_entries.register
+def _(posterior: GridPosterior, role: str) -> dict[str, Tensor]:
     found = {"value": posterior.mean}
-    if isinstance(posterior, BetaPosterior):
-        found["log"], found["rest"] = Beta(posterior.on, posterior.off).expected()
-    elif isinstance(posterior, DirichletPosterior):
-        found["log"] = Dirichlet(posterior.concentration).expected()
-    elif isinstance(posterior, GammaPosterior):
-        found["log"], _ = Gamma(posterior.shape, posterior.rate).expected()
-    elif isinstance(posterior, GridPosterior) and role != "place":
-        value, tiny = posterior.value, torch.finfo(posterior.value.dtype).tiny
-        found["log"] = posterior.expect(torch.log(value.clamp(min=tiny)))
-        if role == "chance":
-            found["rest"] = posterior.expect(torch.log1p(-value.clamp(max=1 - torch.finfo(value.dtype).eps)))
-        if role == "spread":
-            found["precision"] = posterior.expect(value.clamp(min=tiny**0.25) ** -2)
+    value, limits = posterior.value, torch.finfo(posterior.value.dtype)
+    if role != "place":
+        found["log"] = posterior.expect(torch.log(value.clamp(min=limits.tiny)))
+    if role == "chance":
+        found["rest"] = posterior.expect(torch.log1p(-value.clamp(max=1 - limits.eps)))
+    if role == "spread":
+        found["precision"] = posterior.expect(value.clamp(min=limits.tiny**0.25) ** -2)
     return found
 
 
+@functools.singledispatch
 def find_root(posterior: ContinuousPosterior) -> Tensor | None:
     """Return the root of the covariance of real entries, (M, M) or its diagonal (M,); None of others."""
-    if isinstance(posterior, JointNormalPosterior):
-        return torch.linalg.cholesky(posterior.covariance)
-    if isinstance(posterior, NormalPosterior | GridPosterior):
-        return posterior.variance.sqrt().reshape(-1)
-    return None
+    del posterior
+
+
+@find_root.register
+def _(posterior: JointNormalPosterior) -> Tensor | None:
+    return torch.linalg.cholesky(posterior.covariance)
+
+
+@find_root.register(NormalPosterior)
+@find_root.register(GridPosterior)
+def _(posterior: ContinuousPosterior) -> Tensor | None:
+    return posterior.variance.sqrt().reshape(-1)

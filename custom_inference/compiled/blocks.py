@@ -81,7 +81,7 @@ class Block:
 
     def tables(self, natural: Tensor | tuple[Tensor, ...], part: Part | None) -> Tensor:
         """Return the log tables (G, N or 1, *sizes); of several natural parameters their mean."""
-        if isinstance(natural, tuple):
+        if not torch.is_tensor(natural):
             return torch.stack([self.tables(one, part) for one in natural]).mean(0)
         number = len(self.scopes)
         if self.own is not None and self.own_base is not None:

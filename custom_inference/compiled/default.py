@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from custom_inference.compiled.programs import compiled_engines
+from custom_inference.compiled.programs import engines_of_program
 from custom_inference.core.fit import Fit
 from custom_inference.core.instead import Instead
 from custom_inference.core.programs.density import RowDensity
@@ -36,7 +36,7 @@ def is_compilable(model: Model, x: Source | None = None) -> bool:
     """Whether a program without engines may have a compiled one that is the default: its latents have one, and priors
     do not depend on each other (whose log joint may have no maximum, which climbing its gradient tells). Not of
     x so few that their latents are integrated."""
-    possible = bool(compiled_engines(model)) and not any(map(is_function, model.priors.values()))
+    possible = bool(engines_of_program(model)) and not any(map(is_function, model.priors.values()))
     return possible and not is_quickly_integrated(model, x)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
-from custom_inference.compiled.beliefs import SAID
+from custom_inference.compiled.beliefs import SAID, entry_prior
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.hidden import draw_hidden, draw_said
 from custom_inference.compiled.laws import COUNTED
@@ -68,7 +68,7 @@ class GlobalsDrawer:
         block."""
         steps, found = self.steps, dict(values)
         self.sweeps += 1
-        roles = {**dict.fromkeys(self._unused(), "unused"), **steps.roles}
+        roles = {**dict.fromkeys(self._list_idle(), "unused"), **steps.roles}
         first = [site for site, role in roles.items() if role in ("chance", "proportion", "rate", "place")]
         for sites in (first, [site for site, role in roles.items() if role == "spread"]):
             if sites and roles[sites[0]] == "spread":
@@ -80,7 +80,7 @@ class GlobalsDrawer:
         found |= {site: self._draw_prior(site, found) for site, role in roles.items() if role == "unused"}
         return self._draw_open(found, counted)
 
-    def _unused(self) -> list[str]:
+    def _list_idle(self) -> list[str]:
         """The sites that no statement of these rows depends on: their conditional is their prior."""
         used = {site for block in self.rows.blocks for site in block.sites}
         return [site for site in self.model.unknown_sites if site not in used]
@@ -132,9 +132,7 @@ class GlobalsDrawer:
 
     def _move_entries(self, site: str, role: str, own: Sequence[Tensor], value: Tensor) -> Tensor:
         """Take slice steps of every entry on the unconstrained scale."""
-        prior: Any = self.model.prior(site, like=value)
-        while type(prior).__name__ == "Independent":  # the density of each entry is asked, not of all together
-            prior = prior.base_dist
+        prior = entry_prior(self.model, site, value)
         transform: Any = biject_to(constraints.real if role == "place" else prior.support)
         free = transform.inv(value)
 
@@ -164,7 +162,7 @@ class GlobalsDrawer:
     def _draw_open(self, values: Params, counted: Sequence[Tensor]) -> Params:
         """Move the sites without closed forms along random directions."""
         steps = self.steps
-        climbing = tuple(site for site in steps.climbing if site not in self._unused())
+        climbing = tuple(site for site in steps.climbing if site not in self._list_idle())
         if not climbing:
             return values
         sites = steps.open_sites(values, counted, self.rows.parts)
@@ -201,7 +199,7 @@ class GlobalsDrawer:
         return density
 
 
-def _find_root(density: Any, start: Tensor) -> Tensor:
+def _find_root(density: Callable[[Tensor], Tensor], start: Tensor) -> Tensor:
     """Return R with R R' about the covariance: minus the inverse of the curvature where there are few numbers, else of
     its diagonal alone."""
     with torch.enable_grad():

@@ -70,16 +70,8 @@ class CompiledExact(Starts, ExactEngine):
 
     def m_step(self, model: Model, state: Params, step: EStep, rows: Bound | FitRows) -> Params:
         own: Any = getattr(rows, "first_rows", rows)  # of blocks the first, which is as all are
-        counted = self.counted(own, step)
+        counted = features_of(own, step)
         return steps_of(model, own).advance(state, counted, float(step.statistics["rows"]), own.parts)
-
-    def counted(self, rows: Bound, step: EStep) -> list[Tensor]:
-        """Return the expected features of every block. Raises MethodError where those of rows in parts do not add
-        up."""
-        keys = keys_of(rows)
-        if len(step.statistics) != len(keys) + 1 or not set(keys) <= set(step.statistics):
-            raise _not_additive(rows)
-        return [step.statistics[key] for key in keys]
 
     def prior_term(self, model: Model, state: Params) -> Tensor:
         known = steps_if_known(model)
@@ -111,6 +103,14 @@ def warn_of_narrow(model: Model, steps: Steps | None) -> None:
                 "be the more probable the smaller it is. Expected a prior with little mass near 0, such as "
                 "InverseGamma or LogNormal, or fewer classes"
             )
+
+
+def features_of(rows: Bound, step: EStep) -> list[Tensor]:
+    """Return the expected features of every block. Raises MethodError where those of rows in parts do not add up."""
+    keys = keys_of(rows)
+    if len(step.statistics) != len(keys) + 1 or not set(keys) <= set(step.statistics):
+        raise _not_additive(rows)
+    return [step.statistics[key] for key in keys]
 
 
 def _not_additive(rows: Bound) -> MethodError:

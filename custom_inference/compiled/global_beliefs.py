@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.compiled.beliefs import expect_entries, find_root
-from custom_inference.compiled.laws import NormalLaw
 from custom_inference.compiled.moments import Moments
 from custom_inference.compiled.open_beliefs import draw_free, transform_of
 from custom_inference.compiled.sources import Entries
@@ -70,7 +69,7 @@ def roles_of(model: Model, steps: Steps) -> dict[str, str]:
         unknown = block.sites & set(found)
         if any(found[site] == "open" for site in unknown):
             apart = set[str]()
-            if isinstance(block.law, NormalLaw) and all(found[s] != "open" for s in block.sources[1].sites & unknown):
+            if block.law.by_value and all(found[s] != "open" for s in block.sources[1].sites & unknown):
                 apart = set(block.sources[1].sites)
             found |= dict.fromkeys(unknown - apart, "open")
     return found
@@ -90,7 +89,7 @@ def moments_of(model: Model, entries: Entries, state: GlobalBeliefs, steps: Step
         value["precision"][entries.slices[site]] = number**-2
     opened = [site for site in posteriors if roles[site] == "open"]
     for site, posterior in posteriors.items():
-        for name, moment in expect_entries(roles[site], posterior).items():
+        for name, moment in expect_entries(posterior, roles[site]).items():
             value[name][entries.slices[site]] = moment.to(like).reshape(-1)
     roots = {
         site: root.to(like)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.laws import Law, Said, ZeroInflatedPoissonLaw, clamp_off
+from custom_inference.compiled.laws import Law, Said, clamp_off
 from custom_inference.compiled.linear import LinearSource
 from custom_inference.compiled.sources import Source
 
@@ -21,7 +21,7 @@ from custom_inference.compiled.sources import Source
 def draw_said(law: Law, counted: Tensor, parameters: Tensor, generator: np.random.Generator) -> dict[str, Said]:
     """Return what features (..., F) of drawn codes say of every parameter (..., P); zeros in excess of a Poisson's are
     drawn."""
-    if not isinstance(law, ZeroInflatedPoissonLaw):
+    if "gate" not in law.kinds:
         return law.say(counted, parameters)
     zero, events, rest = counted.unbind(-1)
     rate, gate = parameters.unbind(-1)
@@ -36,11 +36,11 @@ def draw_hidden(
 ) -> None:  # fmt: skip
     """Add what is said of parameters to the totals of the entries that they are made of, with hidden causes drawn."""
     kind, values = said
-    if not isinstance(source, LinearSource) or kind not in ("rate", "chance"):
+    if source.of_entries or kind not in ("rate", "chance"):
         source.count(said, parameters, flat, total)
         return
     first, second = (one.reshape(-1) for one in values[:2])
-    draw = _share_events if kind == "rate" else _share_causes
+    draw: Any = _share_events if kind == "rate" else _share_causes
     draw(source, first, second, flat, total, generator)
 
 

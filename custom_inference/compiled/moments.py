@@ -36,7 +36,6 @@ from custom_inference.compiled.laws import (
     clamp_off,
     safe_log,
 )
-from custom_inference.compiled.linear import LinearSource
 from custom_inference.compiled.sources import EntrySource, Source
 
 
@@ -67,7 +66,7 @@ class Moments:
 
     @property
     def mass(self) -> Tensor:
-        """Of probabilities log(a + f), at most 0."""
+        """The logarithms of a + f of probabilities, at most 0."""
         return torch.logaddexp(self.log, self.rest)
 
 
@@ -82,7 +81,7 @@ def expect_natural(block: Block, moments: Moments) -> Any:
     """
     if not block.sites & moments.unknown:
         return block.natural(moments.value)
-    if block.sites & moments.open and not isinstance(block.law, NormalLaw):
+    if block.sites & moments.open and not block.law.by_value:
         every = tuple(block.natural(flat) for flat in moments.draws)
         return every if block.is_direct else _average(every)
     expected = expect_parameters(block, moments)
@@ -133,9 +132,10 @@ def standing_parameters(block: Block, moments: Moments, *, shares: bool = False)
     return torch.cat(parts, -1)
 
 
-def _expect_chance(source: Source, moments: Moments) -> Expected:
+def _expect_chance(given: Source, moments: Moments) -> Expected:
     """Return E log p and E log(1 - p)."""
-    if isinstance(source, LinearSource):
+    source: Any = given
+    if not source.of_entries:
         p = clamp_off(source.parameters(moments.shares))[..., 0]
         mass = torch.zeros_like(source.shift).index_add(0, source.place, source.slope * moments.mass[source.entry])
         mass = mass.reshape(p.shape)
@@ -144,7 +144,7 @@ def _expect_chance(source: Source, moments: Moments) -> Expected:
     return log[..., 0], rest[..., 0]
 
 
-def _expect_entries(source: Any, moments: Moments) -> tuple[Tensor, Tensor]:
+def _expect_entries(source: EntrySource, moments: Moments) -> tuple[Tensor, Tensor]:
     """Return E log p and E log(1 - p) of probabilities that are entries, 1 less entries, or numbers."""
     log, rest = moments.log[source.index], moments.rest[source.index]
     number = clamp_off(source.shift)
@@ -154,7 +154,8 @@ def _expect_entries(source: Any, moments: Moments) -> tuple[Tensor, Tensor]:
 
 
 def _expect_proportion(source: Source, moments: Moments) -> Expected:
-    return (_expect_entries(source, moments)[0],)
+    entries: Any = source
+    return (_expect_entries(entries, moments)[0],)
 
 
 def _expect_rate(source: Source, moments: Moments) -> Expected:
@@ -179,9 +180,9 @@ def _expect_place(source: Source, moments: Moments) -> Expected:
     return mean, variance.reshape(mean.shape)
 
 
-def _expect_spread(source: Source, moments: Moments) -> Expected:
+def _expect_spread(given: Source, moments: Moments) -> Expected:
     """Return the expected precision of normals, and the expected logarithm of their standard deviation."""
-    assert isinstance(source, EntrySource)
+    source: Any = given
     index, slope, shift = (one[..., 0] for one in (source.index, source.slope, source.shift))
     stands = slope != 0
     slope, number = torch.where(stands, slope, 1.0), torch.where(stands, 1.0, shift)

@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
+from custom_inference.compiled.beliefs import entry_prior
 from custom_inference.compiled.steps import Steps
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise
@@ -40,11 +41,12 @@ OPEN: dict[Any, type[ContinuousPosterior]] = {
 
 
 @functools.cache
-def fixed_noise(size: int) -> Tensor:
+def make_noise(size: int) -> Tensor:
     """Return standard normal noise (S, size), always the same."""
     from scipy.stats import qmc  # takes long to load, and is needed by few
 
-    sampler = qmc.LatinHypercube(size, scramble=False, seed=np.random.default_rng(0))
+    make: Any = qmc.LatinHypercube
+    sampler = make(size, scramble=False, seed=np.random.default_rng(0))
     noise = torch.as_tensor(ndtri(sampler.random(_FIXED)))
     return noise / noise.square().mean(0).sqrt()
 
@@ -56,17 +58,14 @@ def transform_of(model: Model, site: str) -> Any:
 
 def draw_free(location: Tensor, scale: Tensor) -> Tensor:
     """Return the unconstrained values (S, *shape) that stand for the posterior of a site."""
-    return location + scale * fixed_noise(location.numel()).reshape(-1, *location.shape).to(location)
+    return location + scale * make_noise(location.numel()).reshape(-1, *location.shape).to(location)
 
 
 def expect_log_prior(model: Model, site: str, location: Tensor, scale: Tensor) -> Tensor:
     """Return the expected log prior of a site, as a density of the unconstrained values."""
     free, transform = draw_free(location, scale), transform_of(model, site)
     value = transform(free)
-    prior: Any = model.prior(site, like=value)
-    while type(prior).__name__ == "Independent":  # the density of each entry is asked, not of all together
-        prior = prior.base_dist
-    density = prior.log_prob(value) + transform.log_abs_det_jacobian(free, value)
+    density = entry_prior(model, site, value).log_prob(value) + transform.log_abs_det_jacobian(free, value)
     return density.reshape(len(free), -1).sum(-1).mean()
 
 
@@ -87,7 +86,7 @@ def climb_open(
     start, open_sites = dict[str, Tensor](), steps.open_sites(dict(standing), counted, rows.parts, tuple(sites))
     for site in sites:
         one = before[site]
-        value = isinstance(one, Tensor)
+        value = torch.is_tensor(one)
         location = transform_of(model, site).inv(one.double()) if value else one.location.double()
         start[f"{site}/location"] = location.nan_to_num(0.0, 20.0, -20.0)
         start[f"{site}/log_scale"] = torch.full_like(location, _FIRST).log() if value else one.scale.double().log()
@@ -101,10 +100,8 @@ def climb_open(
         return (expected.mean() + torch.stack(others).sum()) / max(1, len(rows))
 
     found, _ = maximise(bound, start, _ITERATIONS)
-    like = rows.like
-    return {
-        site: OPEN[model.sites[site].support](
-            found[f"{site}/location"].to(like), found[f"{site}/log_scale"].exp().to(like)
-        )  # pyright: ignore[reportCallIssue]
-        for site in sites
-    }
+    like, made = rows.like, dict[str, ContinuousPosterior]()
+    for site in sites:
+        kind: Any = OPEN[model.sites[site].support]
+        made[site] = kind(found[f"{site}/location"].to(like), found[f"{site}/log_scale"].exp().to(like))
+    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,11 +62,8 @@ class OpenSites:
         flats = torch.cat([every[site].reshape(number, -1) for site in self.entries.shapes], 1)
         total = flats.new_zeros(number)
         for block, counted, part in self.involved:
-
-            def expect(flat: Tensor, block: Block = block, counted: Any = counted, part: Any = part) -> Tensor:
-                return block.expect(flat, counted, part)
-
-            runs = any(isinstance(source, ProgramSource) for source in block.sources)
+            expect = functools.partial(block.expect, counted=counted, part=part)
+            runs = any(type(source) is ProgramSource for source in block.sources)
             if number == 1 or runs or block.is_direct:
                 total = total + torch.stack([expect(flat) for flat in flats])
             else:

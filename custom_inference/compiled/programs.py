@@ -20,7 +20,7 @@ from ppl_models import Model
 from ppl_models.core.sites import of_element
 
 
-def compiled_engines(model: Model) -> Mapping[str, Callable[[], Engine]]:
+def engines_of_program(model: Model) -> Mapping[str, Callable[[], Engine]]:
     """Name -> what makes the engine, of those that are compiled from a program without engines, the default first.
 
     Whether the program has the structure that they need is found when rows are read: they raise NotCompiled then.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,7 +12,7 @@ from torch.distributions import constraints
 
 from custom_inference.compiled.beliefs import find_root, update_conjugate, update_joint, update_on_grid
 from custom_inference.compiled.global_beliefs import GlobalBeliefs, moments_of, roles_of
-from custom_inference.compiled.laws import COUNTED, NormalLaw
+from custom_inference.compiled.laws import COUNTED, Said
 from custom_inference.compiled.moments import Moments, expect_parameters, standing_parameters
 from custom_inference.compiled.open_beliefs import climb_open
 from custom_inference.compiled.sources import Entries
@@ -126,7 +125,7 @@ class Updates:
                 continue
             said = block.law.say(counted, standing_parameters(block, moments))
             divided = standing_parameters(block, moments, shares=True)
-            if isinstance(block.law, NormalLaw):
+            if block.law.by_value:
                 said["scale"] = _with_variance(said["scale"], expect_parameters(block, moments)["loc"][1])
             sizes = [max(size, 1) for size in block.law.sizes]
             for name, source, part in zip(block.law.names, block.sources, divided.split(sizes, -1), strict=True):
@@ -165,7 +164,7 @@ class Updates:
         return slice(start, start + sizes[site]), sizes[site], names
 
 
-def _with_variance(said: Any, variance: Tensor) -> Any:
+def _with_variance(said: Said, variance: Tensor) -> Said:
     kind, (squares, number) = said
     return kind, (squares + variance * number, number)
 

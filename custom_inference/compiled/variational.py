@@ -19,21 +19,22 @@ from torch import Tensor
 from torch.distributions import Normal, constraints
 
 from custom_inference.compiled.beliefs import diverge
-from custom_inference.compiled.engine import CompiledExact
+from custom_inference.compiled.engine import CompiledExact, EverySite, features_of
 from custom_inference.compiled.expectations import solve_at
 from custom_inference.compiled.global_beliefs import GlobalBeliefs, moments_of, roles_of
 from custom_inference.compiled.moments import expect_natural
+from custom_inference.compiled.moves import is_same
 from custom_inference.compiled.open_beliefs import OPEN, entropy_of, expect_log_prior
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.steps import steps_of
 from custom_inference.compiled.structure import Bound, flatten
 from custom_inference.compiled.updates import Updates
-from custom_inference.core.engine import EStep, InitialStep, Objective, Params, Warm
-from custom_inference.core.posteriors import LocalPosterior, NormalPosterior
-from custom_inference.core.posteriors.entries import MappedNormalPosterior
+from custom_inference.core.engine import Engine, EStep, InitialStep, Objective, Params, Warm
+from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior, NormalPosterior
+from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import State
 from custom_inference.em.rows import FitRows
-from ppl_models import MethodError, Model, PriorError
+from ppl_models import Data, MethodError, Model, PriorError
 from ppl_models.core.priors import is_flat
 
 #: Iterations of exact EM before variational Bayes: the expected logarithms of what a value has not yet seen are so low
@@ -42,23 +43,28 @@ _EXACT_FIRST = 15
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledVB(CompiledExact):
+class CompiledVB(Proposals, Engine[Bound, GlobalBeliefs]):
     """Variational Bayes over the globals, exact sums over latents."""
 
-    integrates_globals = True
-    name = "vb"
+    name: ClassVar[str] = "vb"
     objective: ClassVar[Objective] = "bound"
-    accelerate = None
-    state: ClassVar[type[State]] = GlobalBeliefs
+    integrates_globals: ClassVar[bool] = True
+    weighs_rows: ClassVar[bool] = True
+    solves_at_once: ClassVar[bool] = True
+    any_prior_of: ClassVar[tuple[str, ...]] = EverySite()
+    state: ClassVar[type[State] | None] = GlobalBeliefs
 
-    def local(self) -> CompiledExact:
+    #: Itself: its proposals are its own.
+    engine = property(lambda self: self)  # pyright: ignore[reportIncompatibleVariableOverride,reportAssignmentType]
+
+    def local(self) -> Engine:
         """Return the exact engine at given values of the globals."""
         return CompiledExact()
 
-    def rows(self, model: Model, data: Any) -> Bound:
+    def rows(self, model: Model, data: Data) -> Bound:
         """Read the rows. Raises NotCompiled where the program is no product of factors; MethodError for sites without
         steps; PriorError for improper priors."""
-        rows = super().rows(model, data)
+        rows = CompiledExact().rows(model, data)
         self.check(model, rows)
         return rows
 
@@ -76,14 +82,14 @@ class CompiledVB(CompiledExact):
                 raise PriorError(f"{found}; expected a proper one, or use EM")
 
     def e_step(
-        self, model: Model, state: Any, rows: Bound, warm: Warm = None, *, temperature: float = 1.0,
+        self, model: Model, state: GlobalBeliefs, rows: Bound, warm: Warm = None, *, temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
         return solve_at(self._naturals(model, state, rows), rows, None, temperature)
 
     def e_step_weighted(
-        self, model: Model, state: Any, rows: Bound, weights: Tensor, warm: Warm = None, *, temperature: float = 1.0,
-        generator: torch.Generator | None = None,
+        self, model: Model, state: GlobalBeliefs, rows: Bound, weights: Tensor, warm: Warm = None, *,
+        temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
         return solve_at(self._naturals(model, state, rows), rows, weights, temperature)
 
@@ -91,64 +97,71 @@ class CompiledVB(CompiledExact):
         moments = moments_of(model, rows.structure.entries, state, steps_of(model, rows), rows.like)
         return [expect_natural(block, moments) for block in rows.blocks]
 
-    def m_step(self, model: Model, state: Any, step: EStep, rows: Bound | FitRows) -> Any:
-        own: Any = getattr(rows, "first_rows", rows)  # of blocks the first, which is as all are
-        counted = self.counted(own, step)
-        updates = Updates(model, own, counted)
-        return updates.advance(state)
+    def m_step(self, model: Model, state: GlobalBeliefs, step: EStep, rows: Bound | FitRows) -> GlobalBeliefs:
+        return _updates(model, rows, step).advance(state)
 
-    def from_point(self, model: Model, params: Params, rows: Any, e_step: InitialStep) -> GlobalBeliefs:
+    def from_point(self, model: Model, params: Params, rows: Bound | FitRows, e_step: InitialStep) -> GlobalBeliefs:
         """Return the posteriors of the globals after one exact E step at their given values."""
-        own: Any = getattr(rows, "first_rows", rows)
-        return Updates(model, own, self.counted(own, e_step())).begin(params)
+        return _updates(model, rows, e_step()).begin(params)
 
-    def prior_term(self, model: Model, state: Any) -> Tensor:
-        terms = []
-        for site, one in state.posteriors(model).items():
-            by_draws = isinstance(one, MappedNormalPosterior) or (
-                isinstance(one, NormalPosterior) and not isinstance(model.priors[site], Normal)
-            )
-            terms.append(_prior_term_by_draws(model, site, one) if by_draws else -diverge(model, site, one))
+    def prior_term(self, model: Model, state: GlobalBeliefs) -> Tensor:
+        terms = [_prior_term(model, site, one) for site, one in state.posteriors(model).items()]
         return torch.stack([term.double() for term in terms]).sum()
 
-    def canonical(self, model: Model, params: Any, locals_: Params) -> tuple[Any, Params]:
-        return params, locals_
-
     def suggest_tolerance(self, model: Model, num_rows: int) -> float:
-        return 1e-6
+        """Return that of exact EM."""
+        return CompiledExact().suggest_tolerance(model, num_rows)
 
-    def posterior(self, model: Model, state: Any, rows: Bound, step: EStep | None = None) -> LocalPosterior:
+    def posterior(self, model: Model, state: GlobalBeliefs, rows: Bound, step: EStep | None = None) -> LocalPosterior:
         flat = flatten(rows, state.values(model))
         return FactorPosterior.of(rows, flat, self._naturals(model, state, rows))
 
-    def log_evidence(self, model: Model, params: Params, rows: Bound) -> Tensor:
-        return CompiledExact().log_evidence(model, params, rows)
+    def initial(self, model: Model, rows: Bound, generator: torch.Generator) -> GlobalBeliefs:
+        return self.start_from(model, CompiledExact().initial(model, rows, generator), rows)
 
-    def initial(self, model: Model, rows: Bound, generator: torch.Generator) -> Any:
-        return self.start_from(model, self.local().initial(model, rows, generator), rows)
+    def search_size(self, model: Model, num_rows: int) -> tuple[int, int]:
+        """Return that of exact EM, which starts are made by."""
+        return CompiledExact().search_size(model, num_rows)
+
+    def random_starts(self, model: Model, num_rows: int) -> int:
+        """Return none: races of exact EM have random ones among them."""
+        del model, num_rows
+        return 0
 
     def propose(self, model: Model, rows: Bound, generator: torch.Generator, attempt: int) -> Any:
-        """Start with some iterations of the exact engine."""
-        exact = self.local()
+        """Start with some iterations of exact EM."""
+        exact = CompiledExact()
         params = exact.propose(model, rows, generator, attempt)
         for _ in range(_EXACT_FIRST):
             params = exact.m_step(model, params, exact.e_step(model, params, rows), rows)
         return self.start_from(model, params, rows)
 
-    def refine(self, model: Model, rows: Bound, params: Any, generator: torch.Generator, agreed: bool) -> Any:
-        """Move places of the exact engine's solution; go back where that does not help."""
-        moved = self.local().refine(model, rows, params.values(model), generator, agreed)
+    def refine(self, model: Model, rows: Bound, params: Params, generator: torch.Generator, agreed: bool) -> Any:
+        """Move places of the solution of exact EM; go back where that does not help."""
+        state: Any = params
+        moved = CompiledExact().refine(model, rows, state.values(model), generator, agreed)
         other = self.start_from(model, moved, rows)
         for _ in range(_EXACT_FIRST):
             other = self.m_step(model, other, self.e_step(model, other, rows), rows)
-        before, after = (self.objective_at(model, one, self.e_step(model, one, rows).bound) for one in (params, other))
-        return other if after > before else params
+        before, after = (self.objective_at(model, one, self.e_step(model, one, rows).bound) for one in (state, other))
+        return other if after > before else state
 
-    def same_solution(self, model: Model, first: Any, second: Any) -> bool:
-        return super().same_solution(model, first.values(model), second.values(model))
+    def same_solution(self, model: Model, first: GlobalBeliefs, second: GlobalBeliefs) -> bool:
+        """Tell whether the means are the same but for the places of what may change places."""
+        return is_same(model, first.values(model), second.values(model))
 
 
-def _prior_term_by_draws(model: Model, site: str, posterior: Any) -> Tensor:
-    """Return minus the divergence from the prior of a site without counts, by its fixed draws."""
-    location, scale = posterior.location.double(), posterior.scale.double()
+def _updates(model: Model, rows: Bound | FitRows, step: EStep) -> Updates:
+    """Return the updates by an E step."""
+    own: Any = getattr(rows, "first_rows", rows)  # of blocks the first, which is as all are
+    return Updates(model, own, features_of(own, step))
+
+
+def _prior_term(model: Model, site: str, posterior: ContinuousPosterior) -> Tensor:
+    """Return minus the divergence of the posterior of a site from its prior: of sites without counts by fixed draws."""
+    location, scale = getattr(posterior, "location", None), getattr(posterior, "scale", None)
+    closed = type(model.priors[site]) is Normal and type(posterior) is NormalPosterior
+    if location is None or scale is None or closed:
+        return -diverge(posterior, model, site)
+    location, scale = location.double(), scale.double()
     return expect_log_prior(model, site, location, scale) + entropy_of(scale)

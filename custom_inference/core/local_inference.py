@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.programs import compiled_engines
+from custom_inference.compiled.programs import engines_of_program
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.annealing.estimate import Budget
 from custom_inference.core.annealing.local import anneal_locals, posterior_of
@@ -153,14 +153,14 @@ def bounds_of(model: Model) -> list[str]:
     programs without engines what serves any program. The estimate "ais" is there for every model."""
     if is_own_of_rows(model):
         how = best_reference(model)
-        below = [name for name in compiled_engines(model) if name != "exact" and not _integrates(model, name)]
+        below = [name for name in engines_of_program(model) if name != "exact" and not _integrates(model, name)]
         return [*([] if how is None else [IMPORTANCE if how == "estimate" else "exact"]), *below]
     return [name for name, make in engines_of(model).items() if name != POINT and not make().integrates_globals]
 
 
 def _integrates(model: Model, name: str) -> bool:
     """Whether a compiled engine has a posterior of the globals."""
-    return compiled_engines(model)[name]().integrates_globals
+    return engines_of_program(model)[name]().integrates_globals
 
 
 def describe_stand_in(model: Model, name: str) -> str:
@@ -260,8 +260,8 @@ def solve_local(
     points = fallback is not None and fallback.engine.objective == "log joint"
     if bound is None and fallback is not None and (points or not is_feasible(model, data)):
         return fallback.solve(model, params, data, seed=seed, evidence=evidence)
-    if bound is not None and bound in compiled_engines(model):
-        compiled = LocalSolver(engine=compiled_engines(model)[bound]())
+    if bound is not None and bound in engines_of_program(model):
+        compiled = LocalSolver(engine=engines_of_program(model)[bound]())
         return compiled.solve(model, params, data, seed=seed, evidence=evidence)
     name = bound or name_in_place(model, data)
     if name in family_of(model).estimates:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import constraints
 from torch.distributions.constraints import Constraint
 
-from custom_inference.compiled.programs import compiled_engines
+from custom_inference.compiled.programs import engines_of_program
 from custom_inference.core.ended import Ended
 from custom_inference.core.engine import Objective
 from custom_inference.core.latent_values import is_own_of_rows
@@ -322,7 +322,7 @@ def _solver(model: Model, meta: dict[str, Any]) -> LocalSolver | None:
     if meta["solver"] is None:
         return None
     settings = {key: tuples(value) for key, value in meta["solver_settings"].items()}
-    compiled = compiled_engines(model).get(meta["solver"])
+    compiled = engines_of_program(model).get(meta["solver"])
     try:
         return LocalSolver(engine=engine_for(model, meta["solver"], **settings) if compiled is None else compiled())
     except TypeError as error:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.programs import compiled_engines
+from custom_inference.compiled.programs import engines_of_program
 from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.fit import Fit
 from custom_inference.core.guide import Guide, engine_of
@@ -93,7 +93,7 @@ class VariationalEM(Method):
 
     def _find_engine(self, model: Model) -> Engine:
         """Return the engine of the guide; of a program without engines the one that is compiled from it."""
-        compiled = compiled_engines(model).get(str(self.guide))
+        compiled = engines_of_program(model).get(str(self.guide))
         return engine_of(self.guide, model) if compiled is None else compiled()
 
     def engine_name(self, model: Model) -> str | None:

@@ -11,7 +11,7 @@ from scipy.special import digamma, gammaln, logsumexp, softmax
 
 import custom_inference as ci
 from custom_inference.compiled.admixture_engine import AdmixturePoints, AdmixtureVB
-from custom_inference.compiled.programs import compiled_engines
+from custom_inference.compiled.programs import engines_of_program
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.methods import methods_for
 from tests.compiled._shares import (
@@ -219,11 +219,11 @@ def test_variational_bayes_bounds_the_evidence_of_everything_and_is_stationary()
 @pytest.mark.parametrize("engine", ["vb", "conjugate"])
 def test_objectives_never_fall(kind, engine):
     model = made(kind)
-    if engine not in compiled_engines(model):
+    if engine not in engines_of_program(model):
         return
     x = {AspectOfBits: BITS, MeansOfChoices: RNG.normal(0, 2, (ROWS, LENGTH))}.get(kind, counts_of(TOKENS, LENGTH))
     x = x[:, :WORDS] if kind is Documents else x
-    made_engine = compiled_engines(model)[engine]().at_length()
+    made_engine = engines_of_program(model)[engine]().at_length()
     rows = made_engine.rows(model, model.prepare(x, dtype=torch.float64))
     state, warm, before = made_engine.initial(model, rows, torch.Generator().manual_seed(0)), None, -np.inf
     for _ in range(6):

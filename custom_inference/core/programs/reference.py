@@ -13,7 +13,7 @@ from torch.distributions import constraints
 
 from custom_inference.compiled.gaussian import gaussian_if_known
 from custom_inference.compiled.posterior import FactorPosterior
-from custom_inference.compiled.programs import compiled_engines
+from custom_inference.compiled.programs import engines_of_program
 from custom_inference.compiled.structure import flatten
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
 from custom_inference.core.programs.density import RowDensity
@@ -161,7 +161,7 @@ def _explain(density: RowDensity, possible: bool) -> str:
         if possible
         else 'use log_likelihood(bound="ais") or AIS(), which estimate it, or SVI(guide="mean_field"), which bounds it'
     )
-    if not possible and (bounds := [name for name in compiled_engines(density.model) if name == "conjugate"]):
+    if not possible and (bounds := [name for name in engines_of_program(density.model) if name == "conjugate"]):
         instead = f'use log_likelihood(bound="{bounds[0]}"), which bounds it from below, or log_likelihood(bound="ais")'
     return (
         f"{type(density.model).__name__} has {reals} real numbers a row ({describe_reals(density.model)}) beside "
