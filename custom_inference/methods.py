@@ -247,7 +247,6 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
     found |= {"em" if name == "exact" else name: _by_engine(name) for name in family.engines}
     if is_compilable(model):
         found |= {"em" if name == "exact" else name: _by_engine(name) for name in engines_of_program(model)}
-        found |= {"gibbs": CollapsedGibbs} if is_sampled_by_sums(model) else {}
     if model.has_atoms:
         return {**found, **({} if family.sampler is None else {"gibbs": CollapsedGibbs}), **family.methods}
     found |= {f"svi_{name}": partial(SVI, guide=name) for name in family.guides}
@@ -264,8 +263,8 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
         if model.rows_are_independent:
             found["amortized"] = partial(SVI, guide="amortized")
     found |= {"svi_delta": partial(SVI, guide="delta"), "svi_normal": partial(SVI, guide="normal"), "nuts": NUTS}
-    if family.sampler is not None:
-        found |= {"gibbs": CollapsedGibbs} if is_sampled_by_sums(model) else {}
+    if family.sampler is not None or (is_sampled_by_sums(model) and is_compilable(model)):
+        found["gibbs"] = CollapsedGibbs
     return {**found, **family.methods}
 
 
