@@ -6,7 +6,6 @@ the globals, and of data. ``laws`` knows distributions, ``reading`` what a run o
 puts that together as a ``structure``, proved against the program's own log joint. ``elimination`` sums, ``posterior``
 is what comes of it; ``engine``, ``steps``, ``counts``, ``starts`` and ``moves`` are EM.
 
-Programs of Gaussian latents are compiled, too: ``affine`` knows their laws, ``gaussian`` reads their structure, which
-``gaussian_binding`` proves in rows; ``gaussian_rows`` has posteriors and evidence; ``gaussian_steps``,
-``gaussian_starts`` and ``gaussian_engine`` are EM.
+Rooms beside: ``bayes`` has posteriors over the globals, ``admixture`` and ``gaussian`` programs of real latents,
+``graphs`` programs of graphs; ``programs`` says which of these a program may have.
 """

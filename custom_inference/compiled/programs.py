@@ -8,11 +8,11 @@ from importlib import import_module
 
 from torch.distributions import constraints
 
-from custom_inference.compiled.admixture_globals import part_of
+from custom_inference.compiled.admixture.globals import part_of
+from custom_inference.compiled.bayes.engine import CompiledVB
 from custom_inference.compiled.engine import CompiledExact
-from custom_inference.compiled.gaussian import may_be_gaussian
-from custom_inference.compiled.gaussian_engine import CompiledGaussian
-from custom_inference.compiled.variational import CompiledVB
+from custom_inference.compiled.gaussian.engine import CompiledGaussian
+from custom_inference.compiled.gaussian.structure import may_be_gaussian
 from custom_inference.core.engine import Engine
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.registry import family_of
@@ -50,7 +50,7 @@ def is_sampled_by_sums(model: Model) -> bool:
 def _make_admixture(name: str) -> Engine:
     """Make an engine of programs of shares. Its kernels are those of families, whose records know methods, which know
     this module: it is loaded where it is needed."""
-    return import_module("custom_inference.compiled.admixture_engine").ENGINES[name]()
+    return import_module("custom_inference.compiled.admixture.engine").ENGINES[name]()
 
 
 def may_have_shares(model: Model) -> bool:

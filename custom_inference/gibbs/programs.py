@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.drawing import GlobalsDrawer, require_proper
+from custom_inference.compiled.bayes.drawing import GlobalsDrawer, require_proper
 from custom_inference.compiled.engine import CompiledExact
 from custom_inference.compiled.labels import reorder_draws
 from custom_inference.compiled.moves import is_same

@@ -13,7 +13,7 @@ from pyro import poutine
 from pyro.infer import ELBO, Trace_ELBO, TraceEnum_ELBO, TraceGraph_ELBO, TraceMeanField_ELBO, config_enumerate
 from torch import Tensor
 
-from custom_inference.compiled.gaussian_rows import GaussianRows
+from custom_inference.compiled.gaussian.rows import GaussianRows
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.isolation import isolated, seed_of, torch_seeded
 from custom_inference.core.programs.density import RowDensity

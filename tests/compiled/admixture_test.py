@@ -10,7 +10,7 @@ from scipy import integrate, stats
 from scipy.special import digamma, gammaln, logsumexp, softmax
 
 import custom_inference as ci
-from custom_inference.compiled.admixture_engine import AdmixturePoints, AdmixtureVB
+from custom_inference.compiled.admixture.engine import AdmixturePoints, AdmixtureVB
 from custom_inference.compiled.programs import engines_of_program
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.methods import methods_for

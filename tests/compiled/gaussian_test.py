@@ -11,9 +11,9 @@ from scipy.stats import multivariate_normal
 from torch.distributions import biject_to, constraints
 
 from custom_inference import EM, SVI, Fit, fit, methods_for
-from custom_inference.compiled.gaussian_binding import bind_gaussian
-from custom_inference.compiled.gaussian_engine import CompiledGaussian
-from custom_inference.compiled.gaussian_steps import gaussian_steps_of
+from custom_inference.compiled.gaussian.binding import bind_gaussian
+from custom_inference.compiled.gaussian.engine import CompiledGaussian
+from custom_inference.compiled.gaussian.steps import gaussian_steps_of
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.structure import flatten
 from custom_inference.em.loop import run_em

@@ -10,8 +10,8 @@ from scipy.special import betaln, gammaln, logsumexp
 from scipy.stats import multivariate_normal
 
 import custom_inference as ci
-from custom_inference.compiled.global_beliefs import GlobalBeliefs
-from custom_inference.compiled.variational import CompiledVB
+from custom_inference.compiled.bayes.engine import CompiledVB
+from custom_inference.compiled.bayes.global_beliefs import GlobalBeliefs
 from ppl_models import MethodError, MixtureOfBernoullis, MixtureOfPoissons, PriorError
 from tests.compiled._problems import KINDS, problem, state_of
 from tests.programs.zoo import as_numpy

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.derive import structure_if_known, structure_of
-from custom_inference.compiled.gaussian import may_be_gaussian
-from custom_inference.compiled.gaussian_binding import bind_gaussian
-from custom_inference.compiled.gaussian_rows import GaussianRows
+from custom_inference.compiled.gaussian.binding import bind_gaussian
+from custom_inference.compiled.gaussian.rows import GaussianRows
+from custom_inference.compiled.gaussian.structure import may_be_gaussian
 from custom_inference.compiled.proof import bind
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.structure import Bound, flatten

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.gaussian import gaussian_if_known
+from custom_inference.compiled.gaussian.structure import gaussian_if_known
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.programs import engines_of_program
 from custom_inference.compiled.structure import flatten

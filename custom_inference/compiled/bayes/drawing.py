@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
-from custom_inference.compiled.beliefs import SAID, entry_prior
+from custom_inference.compiled.bayes.beliefs import SAID, entry_prior
+from custom_inference.compiled.bayes.hidden import draw_hidden, draw_said
 from custom_inference.compiled.blocks import Block
-from custom_inference.compiled.hidden import draw_hidden, draw_said
 from custom_inference.compiled.laws import COUNTED
 from custom_inference.compiled.open_sites import OpenSites
 from custom_inference.compiled.steps import Steps, steps_of

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.beliefs import find_root, update_conjugate, update_joint, update_on_grid
-from custom_inference.compiled.global_beliefs import GlobalBeliefs, moments_of, roles_of
+from custom_inference.compiled.bayes.beliefs import find_root, update_conjugate, update_joint, update_on_grid
+from custom_inference.compiled.bayes.global_beliefs import GlobalBeliefs, moments_of, roles_of
+from custom_inference.compiled.bayes.moments import Moments, expect_parameters, standing_parameters
+from custom_inference.compiled.bayes.open_beliefs import climb_open
 from custom_inference.compiled.laws import COUNTED, Said
-from custom_inference.compiled.moments import Moments, expect_parameters, standing_parameters
-from custom_inference.compiled.open_beliefs import climb_open
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.steps import Steps, steps_of
 from custom_inference.compiled.structure import Bound, flatten

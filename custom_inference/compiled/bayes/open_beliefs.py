@@ -19,7 +19,7 @@ from scipy.special import ndtri
 from torch import Tensor
 from torch.distributions import biject_to, constraints
 
-from custom_inference.compiled.beliefs import entry_prior
+from custom_inference.compiled.bayes.beliefs import entry_prior
 from custom_inference.compiled.steps import Steps
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise

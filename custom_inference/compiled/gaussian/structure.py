@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.affine import Affine, AffineLaw, AffineRuns, AffineSource
 from custom_inference.compiled.blocks import Block
+from custom_inference.compiled.gaussian.affine import Affine, AffineLaw, AffineRuns, AffineSource
 from custom_inference.compiled.linear import LinearSource
 from custom_inference.compiled.origins import find_vectors
 from custom_inference.compiled.probes import Probe, alike

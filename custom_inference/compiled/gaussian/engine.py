@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.engine import EverySite, warn_of_narrow
-from custom_inference.compiled.gaussian_binding import bind_gaussian
-from custom_inference.compiled.gaussian_rows import GaussianRows
-from custom_inference.compiled.gaussian_starts import start_at_components, start_at_random
-from custom_inference.compiled.gaussian_steps import gaussian_steps_if_known, gaussian_steps_of
+from custom_inference.compiled.gaussian.binding import bind_gaussian
+from custom_inference.compiled.gaussian.rows import GaussianRows
+from custom_inference.compiled.gaussian.starts import start_at_components, start_at_random
+from custom_inference.compiled.gaussian.steps import gaussian_steps_if_known, gaussian_steps_of
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.proposals import Proposals

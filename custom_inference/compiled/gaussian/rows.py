@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.blocks import Block
-from custom_inference.compiled.gaussian import GaussianStructure
+from custom_inference.compiled.gaussian.structure import GaussianStructure
 from custom_inference.core.capacity import memory_limit, require
 from custom_inference.core.posteriors import GaussianPosterior
 from ppl_models import Model

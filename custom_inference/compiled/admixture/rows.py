@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.admixture import AdmixtureStructure, Observed
+from custom_inference.compiled.admixture.structure import AdmixtureStructure, Observed
 from custom_inference.compiled.laws import CategoricalLaw
 from custom_inference.compiled.reading import NotCompiled, Statement
 from custom_inference.families.rows.documents import DocumentRows

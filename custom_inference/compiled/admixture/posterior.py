@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.admixture import AdmixtureStructure
-from custom_inference.compiled.admixture_rows import AdmixtureRows
+from custom_inference.compiled.admixture.rows import AdmixtureRows
+from custom_inference.compiled.admixture.structure import AdmixtureStructure
 from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior, GammaPosterior, LocalPosterior
 from custom_inference.core.posteriors.protocol import draw_slots
 from custom_inference.families.conjugate.dirichlet import Dirichlet

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.affine import as_matrices
 from custom_inference.compiled.counts import find_spread
-from custom_inference.compiled.gaussian_rows import GaussianRows, Solved
-from custom_inference.compiled.gaussian_steps import GaussianSteps, gaussian_steps_of
+from custom_inference.compiled.gaussian.affine import as_matrices
+from custom_inference.compiled.gaussian.rows import GaussianRows, Solved
+from custom_inference.compiled.gaussian.steps import GaussianSteps, gaussian_steps_of
 from custom_inference.core.engine import Params
 from ppl_models import Model
 from ppl_models.core.hierarchy import typical_values

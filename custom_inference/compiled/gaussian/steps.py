@@ -23,10 +23,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from custom_inference.compiled.affine import as_matrices
 from custom_inference.compiled.blocks import Part
 from custom_inference.compiled.counts import LEAST, NARROW, find_spread
-from custom_inference.compiled.gaussian_rows import GaussianRows
+from custom_inference.compiled.gaussian.affine import as_matrices
+from custom_inference.compiled.gaussian.rows import GaussianRows
 from custom_inference.compiled.newton import Newton
 from custom_inference.compiled.sources import Sums
 from custom_inference.compiled.steps import Steps

@@ -18,17 +18,17 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal, constraints
 
-from custom_inference.compiled.beliefs import diverge
+from custom_inference.compiled.bayes.beliefs import diverge
+from custom_inference.compiled.bayes.global_beliefs import GlobalBeliefs, moments_of, roles_of
+from custom_inference.compiled.bayes.moments import expect_natural
+from custom_inference.compiled.bayes.open_beliefs import OPEN, entropy_of, expect_log_prior
+from custom_inference.compiled.bayes.updates import Updates
 from custom_inference.compiled.engine import CompiledExact, EverySite, features_of
 from custom_inference.compiled.expectations import solve_at
-from custom_inference.compiled.global_beliefs import GlobalBeliefs, moments_of, roles_of
-from custom_inference.compiled.moments import expect_natural
 from custom_inference.compiled.moves import is_same
-from custom_inference.compiled.open_beliefs import OPEN, entropy_of, expect_log_prior
 from custom_inference.compiled.posterior import FactorPosterior
 from custom_inference.compiled.steps import steps_of
 from custom_inference.compiled.structure import Bound, flatten
-from custom_inference.compiled.updates import Updates
 from custom_inference.core.engine import Engine, EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior, NormalPosterior
 from custom_inference.core.proposals import Proposals

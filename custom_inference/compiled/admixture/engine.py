@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.admixture_globals import (
+from custom_inference.compiled.admixture.globals import (
     Expected,
     GlobalPosteriors,
     divergence,
@@ -27,10 +27,10 @@ from custom_inference.compiled.admixture_globals import (
     update,
     why_not_integrated,
 )
-from custom_inference.compiled.admixture_posterior import posterior_of_rows
-from custom_inference.compiled.admixture_proof import read_rows
-from custom_inference.compiled.admixture_rows import AdmixtureRows
-from custom_inference.compiled.admixture_starts import AdmixtureStarts
+from custom_inference.compiled.admixture.posterior import posterior_of_rows
+from custom_inference.compiled.admixture.proof import read_rows
+from custom_inference.compiled.admixture.rows import AdmixtureRows
+from custom_inference.compiled.admixture.starts import AdmixtureStarts
 from custom_inference.compiled.engine import EverySite
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import Engine, EStep, InitialStep, Params, Warm

@@ -9,8 +9,13 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.blocks import Block
-from custom_inference.compiled.gaussian import AffineGroup, GaussianStructure, gaussian_structure_of, make_blocks
-from custom_inference.compiled.gaussian_rows import GaussianRows, Read
+from custom_inference.compiled.gaussian.rows import GaussianRows, Read
+from custom_inference.compiled.gaussian.structure import (
+    AffineGroup,
+    GaussianStructure,
+    gaussian_structure_of,
+    make_blocks,
+)
 from custom_inference.compiled.reading import NotCompiled, read_codes
 from custom_inference.core.programs.density import RowDensity
 from ppl_models import Data, Model

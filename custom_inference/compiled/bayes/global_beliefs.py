@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.beliefs import expect_entries, find_root
-from custom_inference.compiled.moments import Moments
-from custom_inference.compiled.open_beliefs import draw_free, transform_of
+from custom_inference.compiled.bayes.beliefs import expect_entries, find_root
+from custom_inference.compiled.bayes.moments import Moments
+from custom_inference.compiled.bayes.open_beliefs import draw_free, transform_of
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.steps import Steps
 from custom_inference.core.posteriors import POSTERIORS, ContinuousPosterior

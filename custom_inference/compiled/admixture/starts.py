@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.admixture import AdmixtureStructure, recall_admixture
-from custom_inference.compiled.admixture_rows import AdmixtureRows
+from custom_inference.compiled.admixture.rows import AdmixtureRows
+from custom_inference.compiled.admixture.structure import AdmixtureStructure, recall_admixture
 from custom_inference.compiled.probes import Probe
 from custom_inference.compiled.steps import Steps
 from custom_inference.core.align import match_components

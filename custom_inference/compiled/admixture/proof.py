@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, distributions
 
-from custom_inference.compiled.admixture import AdmixtureStructure, admixture_of
-from custom_inference.compiled.admixture_rows import ENTRIES, AdmixtureRows, bind_words
+from custom_inference.compiled.admixture.rows import ENTRIES, AdmixtureRows, bind_words
+from custom_inference.compiled.admixture.structure import AdmixtureStructure, admixture_of
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.programs.density import RowDensity
 from ppl_models import Data, Model
