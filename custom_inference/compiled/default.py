@@ -44,7 +44,7 @@ def is_quickly_integrated(model: Model, x: Source | None) -> bool:
     """Whether the latents of all rows, of which some are real numbers, are integrated in so few evaluations of the
     program that its evidence is fitted rather than a bound on it."""
     shape = getattr(x, "shape", None) or getattr(getattr(x, "x", None), "shape", ())
-    if not model.has_continuous_locals or not shape or not is_cheap(model):
+    if not model.has_continuous_locals or not shape or not is_cheap(model) or "exact" in engines_of_program(model):
         return False
     entries = math.prod(shape)
     return entries * count_configurations(model) * _NODES ** count_reals(model) <= _QUICK

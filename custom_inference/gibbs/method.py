@@ -71,7 +71,8 @@ class CollapsedGibbs(Settings, Method):
 
     def ask(self, model: Model) -> None:
         super().ask(model)
-        sampler, example = self.sampler(model), to_ask_with(model)
+        sampler = self.sampler(model)
+        example = None if is_sampled_by_sums(model) else to_ask_with(model)  # compiled ones ask of priors alone
         if example is not None:
             data = example[1]
             sampler.check(model, model.as_read(data) if model.rows_are_independent else data)

@@ -1,13 +1,19 @@
 """Gibbs sampling of compiled programs: draws of the globals against the posterior by weighted draws of the prior."""
 
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 import numpy as np
+import pyro
+import pyro.distributions as dist
 import pytest
 import torch
+from torch.distributions import constraints
 
 import custom_inference as ci
 from custom_inference.core.diagnostics import effective_size
 from custom_inference.gibbs.programs import CompiledSampler
-from ppl_models import NOCA, MethodError, PriorError
+from ppl_models import NOCA, ComponentModel, MethodError, PriorError, Site
 from tests.compiled._problems import KINDS, problem, state_of
 
 SAMPLER = CompiledSampler()
@@ -84,13 +90,33 @@ def test_many_draws_are_those_of_the_posterior(name, priors):
     check_draws(name, priors, 4000)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Counts(ComponentModel):
+    """Classes of rows of counts."""
+
+    sites: ClassVar[Any] = {
+        "weight": Site("global", ("component",), support=constraints.simplex),
+        "rate": Site("global", ("component", "feature"), support=constraints.positive),
+        "z": Site("latent", (), plates=("row",), choice="component"),
+        "x": Site("observed", ("feature",), plates=("row",), support=constraints.nonnegative_integer),
+    }
+
+    def default_priors(self):
+        return {**super().default_priors(), "rate": dist.Gamma(1.0, 0.1)}
+
+    def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
+        weight, rate = self.sample("weight"), self.sample("rate")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            z = pyro.sample("z", dist.Categorical(weight))
+            return rows.observe("x", dist.Poisson(rate[z]))
+
+
 def test_a_fit_has_chains_in_one_labelling():
-    rng = np.random.default_rng(0)
-    one = problem("poisson", "conjugate", missing=False)
+    rng, model = np.random.default_rng(0), Counts(num_components=3, num_features=3)
     rate = np.array([[1.0, 9.0, 20.0], [12.0, 3.0, 1.0], [30.0, 30.0, 10.0]])
     x = rng.poisson(rate[rng.integers(0, 3, 120)]).astype(float)
-    fit = ci.fit(one.model, x, method="gibbs", progress=False)
-    assert "gibbs" in ci.methods_for(one.model)
+    fit = ci.fit(model, x, method="gibbs", progress=False)
+    assert "gibbs" in ci.methods_for(model)
     assert fit.details["agreeing"] == 4 and fit.draws["rate"].shape[:2] == (4, 50)
     order = fit.params["rate"][:, 0].argsort()
     assert np.allclose(fit.params["rate"][order], rate[np.argsort(rate[:, 0])], rtol=0.25)

@@ -21,8 +21,14 @@ ROWS, SIZE = 6, 2
 #: Of axes whose size is the posterior's own affair, unless it follows from the others.
 OTHERS = 3
 FOLLOWING = {"LogisticNormalPosterior": SIZE - 1, "MixedPosterior": SIZE}
-#: Of sticks, of matrices between blocks and of chains in time: globals alone have such.
-OF_GLOBALS = ["SticksPosterior", "SymmetricBetaPosterior", "SymmetricGammaPosterior", "WalkPosterior"]
+#: Of sticks, of matrices between blocks, of chains in time and of linear predictors: globals alone have such.
+OF_GLOBALS = [
+    "JointNormalPosterior",
+    "SticksPosterior",
+    "SymmetricBetaPosterior",
+    "SymmetricGammaPosterior",
+    "WalkPosterior",
+]
 KINDS = [kind for kind in POSTERIORS if kind not in OF_GLOBALS]
 
 

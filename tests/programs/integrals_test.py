@@ -16,7 +16,7 @@ from tests.programs.zoo import case_of
 def slopes(name):
     """log p(x_n) of every row, and the gradient of their sum in the globals."""
     case = case_of(name).few(8)
-    params = {site: value.double().requires_grad_() for site, value in case.globals.items()}
+    params = {site: value.double().clone().requires_grad_() for site, value in case.globals.items()}
     fixed = {site: value.detach() for site, value in params.items()}
     found = quadrature.integrate(RowDensity.of(case.model, fixed, case.data).at(params)).log_evidence
     return found.detach(), torch.autograd.grad(found.sum(), list(params.values()))

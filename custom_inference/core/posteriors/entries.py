@@ -107,6 +107,11 @@ class JointNormalPosterior(ContinuousPosterior):
     location: Annotated[Tensor, "*"]
     covariance: Annotated[Tensor, "mm", "covariances"]
 
+    def __post_init__(self) -> None:
+        if len(self.covariance) != self.location.numel():
+            shape = tuple(self.covariance.shape)
+            raise ValueError(f"a covariance of shape {shape} of {self.location.numel()} entries")
+
     @property
     def mean(self) -> Tensor:
         return self.location
