@@ -179,6 +179,11 @@ class Steps:
         return {}
 
     @cached_property
+    def dependence(self) -> dict[str, float]:
+        """Sites -> how many times too small standard deviations are where sites are taken for independent."""
+        return {}
+
+    @cached_property
     def narrowest(self) -> dict[str, float | None]:
         """Sites of standard deviations -> the least that they may be, where some were so in the last M step."""
         return {}

@@ -179,6 +179,16 @@ def test_own_factors_reach_the_listed_maximum(seed):
     torch.testing.assert_close(own.log_likelihood(x), want, atol=0.05, rtol=0)
 
 
+def test_a_prior_of_any_width_finds_the_factors():
+    """Scales begin at the middle of their priors, and come to the data's before slopes are drawn."""
+    x, model = factors_data(120, 8, 3), Factors(num_components=3, num_features=8, shared=True)
+    likelihoods = [
+        float(fit(model.with_priors(scale=dist.Uniform(0.0, high)), x, progress=False).log_likelihood(x).sum())
+        for high in (100.0, 1e8)
+    ]
+    assert likelihoods[1] > likelihoods[0] - 0.1
+
+
 def test_units_and_the_order_of_columns_do_not_matter():
     x, order = factors_data(100, 6, 2), np.array([3, 1, 5, 0, 2, 4])
     flat = {"loading": Flat(dist.Normal(0.0, 1.0)), "mean": Flat(dist.Normal(0.0, 1.0))}

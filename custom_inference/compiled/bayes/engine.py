@@ -27,7 +27,7 @@ from custom_inference.compiled.engine import CompiledExact, EverySite, features_
 from custom_inference.compiled.expectations import solve_at
 from custom_inference.compiled.moves import is_same
 from custom_inference.compiled.posterior import FactorPosterior
-from custom_inference.compiled.steps import steps_of
+from custom_inference.compiled.steps import steps_if_known, steps_of
 from custom_inference.compiled.structure import Bound, flatten
 from custom_inference.core.engine import Engine, EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior, NormalPosterior
@@ -35,11 +35,14 @@ from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import State
 from custom_inference.em.rows import FitRows
 from ppl_models import Data, MethodError, Model, PriorError
+from ppl_models.core.errors import warn_caller
 from ppl_models.core.priors import is_flat
 
 #: Iterations of exact EM before variational Bayes: the expected logarithms of what a value has not yet seen are so low
 #: that few rows move.
 _EXACT_FIRST = 15
+#: How many times too small standard deviations are where a warning says so.
+_STRONG = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +110,20 @@ class CompiledVB(Proposals, Engine[Bound, GlobalBeliefs]):
     def prior_term(self, model: Model, state: GlobalBeliefs) -> Tensor:
         terms = [_prior_term(model, site, one) for site, one in state.posteriors(model).items()]
         return torch.stack([term.double() for term in terms]).sum()
+
+    def canonical(self, model: Model, params: GlobalBeliefs, locals_: Params) -> tuple[GlobalBeliefs, Params]:
+        """Return the posteriors as they are; warn of sites that depend on each other so much that standard deviations
+        of independent ones mean little."""
+        known = steps_if_known(model)
+        strong = {site: r for site, r in ({} if known is None else known.dependence).items() if r > _STRONG}
+        if strong:
+            named = ", ".join(f"'{site}' ({ratio:.{0 if ratio > 10 else 1}f} times)" for site, ratio in strong.items())
+            warn_caller(
+                f"standard deviations by variational Bayes of {type(model).__name__} are too small, as entries depend "
+                f"on each other, which independent posteriors do not know: those of {named}. Expected covariates "
+                "around 0 (less their means), or method='gibbs', which draws them together"
+            )
+        return params, locals_
 
     def suggest_tolerance(self, model: Model, num_rows: int) -> float:
         """Return that of exact EM."""

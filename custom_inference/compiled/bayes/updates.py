@@ -13,7 +13,7 @@ from torch.distributions import constraints
 from custom_inference.compiled.bayes.beliefs import find_root, update_conjugate, update_joint, update_on_grid
 from custom_inference.compiled.bayes.global_beliefs import GlobalBeliefs, moments_of, roles_of
 from custom_inference.compiled.bayes.moments import Moments, expect_parameters, standing_parameters
-from custom_inference.compiled.bayes.open_beliefs import climb_open
+from custom_inference.compiled.bayes.open_beliefs import climb_open, compare_spreads
 from custom_inference.compiled.laws import COUNTED, Said
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.steps import Steps, steps_of
@@ -150,8 +150,17 @@ class Updates:
             keep = others.clone()
             keep[own] = 0
             right += pull[own] - (whole @ keep)[own]
+        if len(names) > 1:
+            self._note_dependence(names, moments)
         like = self.rows.like.new_zeros(self.entries.shapes[site])
         return update_joint(self.model, site, matrix, right, like)
+
+    def _note_dependence(self, names: Sequence[str], moments: Moments) -> None:
+        """Note by how much the sites of linear predictors depend on each other, which their posteriors do not know."""
+        state = {s: moments.value[part].reshape(self.entries.shapes[s]) for s, part in self.entries.slices.items()}
+        matrix = self.steps.system(self.counted, state, names)[0]
+        sizes = {name: state[name].numel() for name in names}
+        self.steps.dependence.update(compare_spreads(matrix, sizes, joint=True))
 
     def _columns(self, site: str) -> tuple[slice, int, list[str]]:
         """Return which unknowns of the linear system a site has, how many these are, and the sites of all."""

@@ -20,6 +20,8 @@ from ppl_models.core.hierarchy import typical_values
 #: The part of what is observed that latents explain in a start, and the variance of latents that are taken for known
 #: there, as a part of their own.
 _EXPLAINED, _UNSURE = 0.5, 0.1
+#: M steps in which scales that start at the middle of their priors come to the data's.
+_SETTLED = 10
 
 
 def start_at_random(model: Model, rows: GaussianRows, generator: torch.Generator) -> Params:
@@ -90,7 +92,10 @@ def _fit_observed(
     """Return the state after an M step of the sites that the moments say something about, but for some."""
     none = [None] * len(moments)
     closed = {site: role for site, role in steps.roles.items() if _stands_in_observed(steps, site) and site not in held}
-    return steps.restrict(closed).advance(state, moments, 1.0, none)
+    own = steps.restrict(closed)
+    for _ in range(_SETTLED):  # under priors of any width, which an M step crosses in several
+        state = own.advance(state, moments, 1.0, none)
+    return state
 
 
 def _stands_in_observed(steps: GaussianSteps, site: str) -> bool:
