@@ -212,15 +212,15 @@ def _dyad_means(
     model: Any, site: dict[str, Tensor], local: Tensor, i: Tensor, j: Tensor, read: Callable[[Any], Tensor]
 ) -> Tensor:
     """What is read of the distributions of dyads (M,) at given globals; nodes are independent given ``local``."""
+    if model.has_continuous_locals:
+        # Bilinear in the memberships of two different nodes, so that their means will do.
+        return read(model.edge_distribution(site, local, i, j))
     if not hasattr(model, "edges_between"):
         kind = type(model).__name__
         raise MethodError(
             f"{kind} does not say what its dyads are at given blocks; expected a model of the suite, or a method "
             f"edges_between(site, first, second, i, j) of {kind} that returns the distributions of dyads"
         )
-    if model.has_continuous_locals:
-        # Bilinear in the memberships of two different nodes, so that their means will do.
-        return read(model.edge_distribution(site, local, i, j))
     if local.ndim == 1:
         return read(model.edges_between(site, local[i], local[j], i, j))
     blocks = torch.arange(model.num_blocks)
