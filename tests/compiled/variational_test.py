@@ -88,7 +88,13 @@ def test_the_objective_never_falls(name, priors):
         state, before = ENGINE.m_step(one.model, state, ENGINE.e_step(one.model, state, rows), rows), after
 
 
-@pytest.mark.parametrize("name", COUNTED)
+#: In every run; the others' are slow.
+ENDS = ("poisson", "normals", "predictors", "zero_inflated", "noisy_or")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in ENDS)) for name in COUNTED]
+)
 def test_no_parameter_of_a_posterior_raises_the_bound_where_it_ends(name):
     one, rows, state = case(name, "conjugate")
     for _ in range(700):
