@@ -7,7 +7,7 @@ globals: at the C values of a factor's parents, of its U elements.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Protocol, Self
@@ -43,6 +43,19 @@ class Entries:
         """Return all entries as one vector."""
         parts = [values[site].reshape(-1) for site in self.shapes]
         return torch.cat(parts) if parts else torch.zeros(1, dtype=torch.float64)  # constants stand at its place
+
+    def find_sites(self, evaluate: Callable[[Tensor], Tensor], flat: Tensor) -> frozenset[str]:
+        """Return the sites that what is computed from all entries depends on there, by its gradients."""
+        flat = flat.clone().requires_grad_()
+        with torch.enable_grad():
+            own = evaluate(flat)
+            if not own.requires_grad:
+                return frozenset()
+            weight = torch.randn(own.shape, generator=torch.Generator().manual_seed(0), dtype=own.dtype)
+            (slope,) = torch.autograd.grad((own * weight).sum(), flat, allow_unused=True)
+        if slope is None:
+            return frozenset()
+        return frozenset(site for site, part in self.slices.items() if bool((slope[part] != 0).any()))
 
     def unflatten(self, flat: Tensor) -> dict[str, Tensor]:
         """Return the values of the sites."""

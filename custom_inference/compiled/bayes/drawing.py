@@ -68,17 +68,16 @@ class GlobalsDrawer:
         block."""
         steps, found = self.steps, dict(values)
         self.sweeps += 1
-        roles = {**dict.fromkeys(self._list_idle(), "unused"), **steps.roles}
-        first = [site for site, role in roles.items() if role in ("chance", "proportion", "rate", "place")]
-        for sites in (first, [site for site, role in roles.items() if role == "spread"]):
-            if sites and roles[sites[0]] == "spread":
-                found |= self._draw_linear(found, counted)
-            sums = self._count(found, counted, sites)
-            found |= {site: self._draw_site(site, roles[site], sums, found[site]) for site in sites}
-        if not any(role == "spread" for role in roles.values()):
-            found |= self._draw_linear(found, counted)
-        found |= {site: self._draw_prior(site, found) for site, role in roles.items() if role == "unused"}
+        found |= self._draw_counted(found, counted, steps.sites_in("chance", "proportion", "rate", "place"))
+        found |= self._draw_linear(found, counted)
+        found |= self._draw_counted(found, counted, steps.sites_in("spread"))
+        found |= {site: self._draw_prior(site, found) for site in self._list_idle()}
         return self._draw_open(found, counted)
+
+    def _draw_counted(self, values: Params, counted: Sequence[Tensor], sites: Sequence[str]) -> Params:
+        """Draw sites with counts."""
+        sums = self._count(values, counted, sites)
+        return {site: self._draw_site(site, self.steps.roles[site], sums, values[site]) for site in sites}
 
     def _list_idle(self) -> list[str]:
         """The sites that no statement of these rows depends on: their conditional is their prior."""
