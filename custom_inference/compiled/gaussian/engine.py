@@ -80,8 +80,7 @@ class CompiledGaussian(Proposals, ExactEngine[GaussianRows, Params]):
                 "all rows in memory, without batch_size"
             )
         counted = [step.statistics[key] for key in keys]
-        none = [None] * len(keys)
-        return gaussian_steps_of(model, own).advance(state, counted, float(step.statistics["rows"]), none)
+        return gaussian_steps_of(model, own).advance(state, counted, float(step.statistics["rows"]), own.all_parts)
 
     def prior_term(self, model: Model, state: Params) -> Tensor:
         known = gaussian_steps_if_known(model)

@@ -6,7 +6,9 @@ is 1, a latent that is drawn among the C_e with -1 and its value 0,
     V^-1 = sum_e m_e C_e C_e' / s_e^2,    V^-1 m = sum_e m_e C_e (x_e - b_e) / s_e^2,
     log p(x_n) = sum_e m_e log Normal(x_e; b_e + C_e'm, s_e) + W / 2 log 2 pi + 1/2 log|V|.
 
-V is the same for all rows that miss the same entries and have the same coefficients.
+V is the same for all rows that miss the same entries and have the same coefficients. Beside finite latents all of this
+is so given each of their C values together; their posterior follows from log p(x_n | value), and that of all latents is
+a mixture.
 """
 
 from __future__ import annotations
@@ -21,10 +23,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.blocks import Block
+from custom_inference.compiled.blocks import Block, Part
 from custom_inference.compiled.gaussian.structure import GaussianStructure
+from custom_inference.compiled.messages import margin
+from custom_inference.compiled.structure import Bound, keys_of
 from custom_inference.core.capacity import memory_limit, require
-from custom_inference.core.posteriors import GaussianPosterior
+from custom_inference.core.posteriors import GaussianPosterior, LocalPosterior, MixedPosterior
+from custom_inference.core.posteriors.mixed import FINITE, REAL
 from ppl_models import Model
 
 _LOG_2PI = math.log(2 * math.pi)
@@ -62,7 +67,8 @@ class Terms(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """Means (N, W), covariances (P, W, W) of patterns, the pattern (N,) of every row, and log p(x_n), (N,)."""
+    """Given one value of the finite latents: means (N, W), covariances (P, W, W) of patterns, the pattern (N,) of every
+    row, and log p(x_n), (N,)."""
 
     mean: Tensor
     covariance: Tensor
@@ -75,8 +81,8 @@ class GaussianRows:
     """A structure and the rows that it has read, in double precision.
 
     parts: what each block reads. cells: how many cells of parameters each has, 0 where all rows have the same. kinds:
-    (N,) the same of rows that see the same entries and have the same coefficients. like: of the rows' type. steps: the
-    M steps of models on them.
+    (N,) the same of rows that see the same entries and have the same coefficients. like: of the rows' type. finite: what
+    the factors of finite latents read. steps: the M steps of models on them.
     """
 
     structure: GaussianStructure
@@ -85,6 +91,7 @@ class GaussianRows:
     cells: tuple[int, ...]
     kinds: Tensor
     like: Tensor
+    finite: Bound | None = None
     steps: weakref.WeakKeyDictionary[Model, Any] = field(default_factory=weakref.WeakKeyDictionary, repr=False)
 
     def __len__(self) -> int:
@@ -92,7 +99,10 @@ class GaussianRows:
 
     def select(self, index: Tensor | slice) -> GaussianRows:
         """Return some of the rows."""
-        return replace(self, parts=tuple(one.select(index) for one in self.parts), kinds=self.kinds[index])
+        finite = None if self.finite is None else self.finite.select(index)
+        return replace(
+            self, parts=tuple(one.select(index) for one in self.parts), kinds=self.kinds[index], finite=finite
+        )
 
     def to(self, dtype: torch.dtype) -> GaussianRows:
         """Return the rows for states of another type; sums over them stay in double precision."""
@@ -110,7 +120,18 @@ class GaussianRows:
     def keys(self) -> list[str]:
         """Names of the moments of every block: after these rows where they do not add up with those of others."""
         named = zip(range(len(self.blocks)), self.cells, strict=True)
-        return [f"{place} of {id(self.blocks)}" if number else str(place) for place, number in named]
+        own = [f"{place} of {id(self.blocks)}" if number else str(place) for place, number in named]
+        return own if self.finite is None else [*own, *(f"finite {key}" for key in keys_of(self.finite))]
+
+    @property
+    def all_blocks(self) -> tuple[Block, ...]:
+        """The blocks of Gaussian laws, and those of the factors of finite latents."""
+        return self.blocks if self.finite is None else (*self.blocks, *self.finite.blocks)
+
+    @property
+    def all_parts(self) -> list[Part | None]:
+        """What the factors of finite latents read, behind nothing of the Gaussian laws."""
+        return [*[None] * len(self.blocks), *(() if self.finite is None else self.finite.parts)]
 
     def is_latent(self, block: Block) -> bool:
         """Whether the elements of a block are latents."""
@@ -119,7 +140,7 @@ class GaussianRows:
     def cut(self) -> list[GaussianRows]:
         """Return the rows in parts of a limited number of entries."""
         size = self.structure.size
-        wide = size**2 if len(self.patterns[0]) > 1 else size
+        wide = (size**2 if len(self.patterns[0]) > 1 else size) * len(self.structure.codes)
         for block, number in zip(self.blocks, self.cells, strict=True):
             many, pairs = len(block.scopes), (len(block.scopes[0]) + 2) ** 2
             wide += many * pairs * (block.elements[0][1].numel() if number else 1)
@@ -128,18 +149,33 @@ class GaussianRows:
             return [self]
         return [self.select(slice(start, start + rows)) for start in range(0, len(self), rows)]
 
-    def terms(self, flat: Tensor) -> list[Terms]:
-        """Return the coefficients of every block at a vector of all entries."""
+    def parameters(self, flat: Tensor) -> list[Tensor]:
+        """Return the parameters (G, C, U, P) of every block at a vector of all entries."""
+        return [block.parameters(flat.double()) for block in self.blocks]
+
+    def terms(self, parameters: Sequence[Tensor], value: int) -> list[Terms]:
+        """Return the coefficients of every block at one value of the finite latents, by its number."""
         found = []
-        for block, part in zip(self.blocks, self.parts, strict=True):
-            own = block.parameters(flat)[:, 0]  # (G, U, P)
+        for every, part in zip(parameters, self.parts, strict=True):
+            own = every[:, value]  # (G, U, P)
             own = own[None] if part.cells is None else own[0][part.cells].unsqueeze(1)
             found.append(Terms(own[..., 0], own[..., 1:-1], own[..., -1]))
         return found
 
-    def log_joint(self, flat: Tensor, latents: Tensor, temperature: float = 1.0) -> Tensor:
-        """Return log p(x_n, u_n | globals), (N,), at latents (N, W); that of data times a temperature."""
-        return self._log_joint(self.terms(flat.double()), latents, temperature)
+    def log_joint(self, flat: Tensor, values: Tensor, latents: Tensor) -> Tensor:
+        """Return log p(x_n, latents_n | globals), (N,), at the numbers (N,) of values of the finite latents and at real
+        ones (N, W)."""
+        parameters, every = self.parameters(flat), range(len(self.structure.codes))
+        given = [self._log_joint(self.terms(parameters, value), latents, 1.0) for value in every]
+        joint = torch.stack(given, 1) + self._weigh_values(flat, 1.0)
+        return joint.gather(1, values.unsqueeze(1))[:, 0]
+
+    def _weigh_values(self, flat: Tensor, temperature: float) -> Tensor:
+        """Return what log p has of every value of the finite latents together beside Gaussian laws, (N or 1, C)."""
+        if self.finite is None:
+            return flat.new_zeros(1, 1).double()
+        tables = self.finite.tables(self.finite.naturals(flat.double()), temperature)
+        return self.finite.join(tables) + temperature * self.finite.offset.unsqueeze(1)
 
     def _log_joint(self, terms: Sequence[Terms], latents: Tensor, temperature: float) -> Tensor:
         total = latents.new_zeros(len(self))
@@ -155,11 +191,12 @@ class GaussianRows:
         own = latents[:, torch.tensor(block.scopes, dtype=torch.long)]  # (N, G, R)
         return term.intercept + (term.slope * own.unsqueeze(-2)).sum(-1)
 
-    def solve(self, flat: Tensor, temperature: float = 1.0) -> Solved:
-        """Find the posterior of the latents. Gradients flow to the globals."""
-        terms, size = self.terms(flat.double()), self.structure.size
+    def solve(self, parameters: Sequence[Tensor], value: int = 0, temperature: float = 1.0) -> Solved:
+        """Find the posterior of the real latents given a value of the finite ones, by its number. Gradients flow to the
+        globals."""
+        terms, size = self.terms(parameters, value), self.structure.size
         first, pattern = self.patterns
-        precision, pull = flat.new_zeros(1, size**2).double(), flat.new_zeros(len(self), size).double()
+        precision, pull = torch.zeros(1, size**2).double(), torch.zeros(len(self), size).double()
         for block, part, term in zip(self.blocks, self.parts, terms, strict=True):
             scope = torch.tensor(block.scopes, dtype=torch.long)  # (G, R)
             weight = (1.0 if self.is_latent(block) else temperature) * term.scale**-2
@@ -191,48 +228,84 @@ class GaussianRows:
         pattern = pattern if len(factor) > 1 else torch.zeros_like(pattern)
         return Solved(mean, torch.cholesky_inverse(factor), pattern, evidence)
 
+    def solve_all(self, flat: Tensor, temperature: float = 1.0) -> tuple[list[Solved], Tensor]:
+        """Find the posterior given each value of the finite latents, and log p(x_n, value), (N, C)."""
+        parameters = self.parameters(flat)
+        found = [self.solve(parameters, value, temperature) for value in range(len(self.structure.codes))]
+        return found, torch.stack([one.log_evidence for one in found], 1) + self._weigh_values(flat, temperature)
+
     def log_evidence(self, flat: Tensor) -> Tensor:
         """Return log p(x_n | globals), (N,). Gradients flow to the globals."""
-        return torch.cat([part.solve(flat).log_evidence for part in self.cut()]).to(self.like)
+        return torch.cat([part.solve_all(flat)[1].logsumexp(1) for part in self.cut()]).to(self.like)
 
-    def posterior(self, flat: Tensor) -> GaussianPosterior:
+    def posterior(self, flat: Tensor) -> LocalPosterior:
         """Return the posterior of the latents. Raises CapacityError where its covariances do not fit into memory."""
-        size = self.structure.size
-        if len(self.patterns[0]) > 1:
+        size, codes = self.structure.size, self.structure.codes
+        if len(self.patterns[0]) > 1 or self.finite is not None:
             what = f"the covariances of {size} latents in each of {len(self)} rows"
-            require(what, 8.0 * len(self) * size**2, allowed=memory_limit(), fits="take fewer rows at a time")
-        found = [part.solve(flat) for part in self.cut()]
-        mean = torch.cat([one.mean for one in found]).to(self.like)
-        if all(len(one.covariance) == 1 for one in found) and len(self.patterns[0]) <= 1:
-            return GaussianPosterior(mean, found[0].covariance.to(self.like).expand(len(self), size, size))
-        return GaussianPosterior(mean, torch.cat([one.covariance[one.pattern] for one in found]).to(self.like))
+            bytes_ = 8.0 * len(self) * len(codes) * size**2
+            require(what, bytes_, allowed=memory_limit(), fits="take fewer rows at a time")
+        found = [part.solve_all(flat) for part in self.cut()]
+        mean = torch.cat([torch.stack([one.mean for one in every], 1) for every, _ in found]).to(self.like)  # (N, C, W)
+        if self.finite is None and len(self.patterns[0]) <= 1:
+            spread = found[0][0][0].covariance
+            return GaussianPosterior(mean[:, 0], spread.to(self.like).expand(len(self), size, size))
+        spreads = [torch.stack([one.covariance[one.pattern] for one in every], 1) for every, _ in found]
+        spread = torch.cat(spreads)  # (N, C, W, W)
+        if self.finite is None:
+            return GaussianPosterior(mean[:, 0], spread[:, 0].to(self.like))
+        weight = torch.log_softmax(torch.cat([joint for _, joint in found]), 1).to(self.like)
+        kinds = [FINITE if one.transform is None else REAL for one in self.structure.layout]
+        maps = [[kind, one.width, 1.0, 0.0, 0.0] for kind, one in zip(kinds, self.structure.layout, strict=True)]
+        root = torch.linalg.cholesky(spread).to(self.like)
+        return MixedPosterior(codes.to(self.like), weight, mean, root, self.like.new_tensor(maps))
 
     def expect(
-        self, flat: Tensor, weights: Tensor | None = None, temperature: float = 1.0
+        self, flat: Tensor, weights: Tensor | None = None, temperature: float = 1.0, held: Tensor | None = None
     ) -> tuple[list[Tensor], Tensor]:
-        """Return the moments (G, 1, U, F) of every block, summed over rows with their weights, and log p(x_n), (N,)."""
+        """Return the moments of every block, summed over rows with their weights, and log p(x_n), (N,). held: further
+        log weights (N, C) of the values of the finite latents."""
         parts = self.cut()
-        weighed = [None] * len(parts) if weights is None else weights.double().split([len(part) for part in parts])
-        total, bounds = list[Tensor](), list[Tensor]()
-        for part, weight in zip(parts, weighed, strict=True):
-            solved = part.solve(flat, temperature)
-            own = [
-                part.moments(place, solved, weight) * (1.0 if part.is_latent(block) else temperature)
-                for place, block in enumerate(part.blocks)
-            ]
-            total = [before + more for before, more in zip(total, own, strict=True)] if total else own
-            bounds.append(solved.log_evidence)
+        sizes, every = [len(part) for part in parts], list[list[Tensor]]()
+        weighed, beside = ([None] * len(parts) if w is None else w.double().split(sizes) for w in (weights, held))
+        bounds = list[Tensor]()
+        for part, weight, more in zip(parts, weighed, beside, strict=True):
+            solved, joint = part.solve_all(flat, temperature)
+            joint = joint if more is None else joint + more
+            bounds.append(joint.logsumexp(1))
+            share = (joint - bounds[-1].unsqueeze(1)).exp()
+            every.append(part.gather(solved, share if weight is None else share * weight.unsqueeze(1), temperature))
+        direct = [block.is_direct for block in self.all_blocks]
+        total = [
+            torch.cat(own, 1) if kept else sum(own[1:], own[0])
+            for kept, own in zip(direct, zip(*every, strict=True), strict=True)
+        ]
         return total, torch.cat(bounds).to(self.like)
 
-    def moments(self, place: int, solved: Solved, weights: Tensor | None = None) -> Tensor:
-        """Return the sums over rows of E[v v'] of a block, v = (x, 1, u), (G, 1, U, F)."""
+    def gather(self, solved: Sequence[Solved], share: Tensor, temperature: float = 1.0) -> list[Tensor]:
+        """Return the moments (G, C, U, F) of every block where real latents are so given each value of the finite ones,
+        and rows have weights (N, C) for these; and the expected statistics of the factors of finite latents."""
+        found = list[Tensor]()
+        for place, block in enumerate(self.blocks):
+            own = [self.moments(place, one, share[:, value]) for value, one in enumerate(solved)]
+            found.append(torch.cat(own, 1) * (1.0 if self.is_latent(block) else temperature))
+        if self.finite is None:
+            return found
+        sizes = self.finite.structure.variables.sizes
+        every, wide = tuple(range(len(sizes))), share.reshape(-1, *sizes)
+        owns = [part is None for block, part in zip(self.finite.blocks, self.finite.parts, strict=True) for _ in block.scopes]
+        marginals = [margin(wide, every, s, shared) for s, shared in zip(self.finite.scopes, owns, strict=True)]
+        return found + self.finite.gather(marginals)
+
+    def moments(self, place: int, solved: Solved, weights: Tensor) -> Tensor:
+        """Return the sums over rows with their weights (N,) of E[v v'] of a block, v = (x, 1, u), (G, 1, U, F)."""
         block, part = self.blocks[place], self.parts[place]
         scope = torch.tensor(block.scopes, dtype=torch.long)  # (G, R)
         one = torch.cat([solved.mean.new_ones(len(self), len(scope), 1), solved.mean[:, scope]], -1)  # (N, G, 1 + R)
         spread = torch.nn.functional.pad(
             solved.covariance[:, scope.unsqueeze(-1), scope.unsqueeze(-2)], (1, 0, 1, 0)
         )  # (P, G, 1 + R, 1 + R)
-        weight = part.x.new_ones(len(self), 1, 1) if weights is None else weights[:, None, None]
+        weight = weights[:, None, None]
         if part.cells is not None:
             return self._moments_of_cells(place, one, spread[solved.pattern], weight)
         if part.seen is None:
