@@ -140,7 +140,9 @@ def derive(
             raise NotCompiled(f"'{group.statement}' depends on {number:.3g} values at once, of at most {WIDEST}")
     zeros = torch.zeros(len(data), len(variables), dtype=torch.long)
     stated = probe.read(probe.fingerprints[0], zeros, torch.arange(len(data)))
-    if not all(one.law.exponential for name, one in stated.items() if name not in without):  # of which all values are asked
+    if not all(
+        one.law.exponential for name, one in stated.items() if name not in without
+    ):  # of which all values are asked
         zeros = torch.zeros(len(every), len(variables), dtype=torch.long)
         stated = replace(probe, data=every).read(probe.fingerprints[0], zeros, torch.arange(len(every)))
     laws = {name: choose_law(name, one, variables) for name, one in stated.items() if name not in without}

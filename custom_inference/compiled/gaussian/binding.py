@@ -75,7 +75,10 @@ def _read(structure: GaussianStructure, data: Data) -> GaussianRows:
         x, every = torch.stack(values, 1), torch.stack(masks, 1)
         own_cells = varying[place - len(structure.blocks)][1] if cells[place] else None
         parts.append(Read(x, None if bool(every.all()) else every, own_cells))
-    finite, kinds = None if structure.finite is None else structure.finite.read_rows(data), _find_kinds(parts, len(data))
+    finite, kinds = (
+        None if structure.finite is None else structure.finite.read_rows(data),
+        _find_kinds(parts, len(data)),
+    )
     return GaussianRows(structure, tuple(blocks), tuple(parts), tuple(cells), kinds, data.x, finite)
 
 

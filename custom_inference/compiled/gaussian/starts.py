@@ -12,7 +12,7 @@ from torch.distributions import constraints
 
 from custom_inference.compiled.counts import find_spread
 from custom_inference.compiled.gaussian.affine import as_matrices
-from custom_inference.compiled.gaussian.rows import GaussianRows, Solved
+from custom_inference.compiled.gaussian.rows import GaussianRows, Solved, scope_of
 from custom_inference.compiled.gaussian.steps import GaussianSteps, gaussian_steps_of
 from custom_inference.core.engine import Params
 from ppl_models import Model
@@ -37,7 +37,7 @@ def start_at_random(
     state = {**typical_values(model), **model.known}
     state = {site: state[site].double().expand(shape).clone() for site, shape in steps.entries.shapes.items()}
     prior = _solve_prior(rows, state)
-    at_mean = [one._replace(covariance=torch.zeros_like(one.covariance)) for one in prior]
+    at_mean = prior._replace(covariance=torch.zeros_like(prior.covariance))
     moments = _observe(steps, rows, at_mean, share)
     slopes, intercepts = _find_units(steps, rows, moments, prior)
     drawn = _move(steps, state, slopes, generator, replaces=True)
@@ -56,49 +56,41 @@ def start_at_components(model: Model, rows: GaussianRows, state: Params, share: 
     steps = gaussian_steps_of(model, rows)
     wide = {site: value.double() for site, value in state.items()}
     flat, size = steps.entries.flatten(wide), rows.structure.size
-    chained = any(
-        drawn is not None and len(b.scopes[0]) > 1 for b, drawn in zip(rows.blocks, steps.drawn, strict=True)
-    )
+    chained = any(drawn is not None and len(b.scopes[0]) > 1 for b, drawn in zip(rows.blocks, steps.drawn, strict=True))
     if chained or not _learns_slopes(steps):
         return state
-    latents, parameters = list[Solved](), rows.parameters(flat)
-    for value, prior in enumerate(_solve_prior(rows, wide)):
-        weight = torch.ones(len(rows), 1) if share is None else share[:, value : value + 1]
-        columns = list[Tensor]()
-        for block, part, term, drawn in zip(
-            rows.blocks, rows.parts, rows.terms(parameters, value), steps.drawn, strict=True
-        ):
-            if drawn is None:
-                own = (part.x - rows.find_means(block, term, prior.mean)).flatten(1)
-                seen = (torch.ones_like(own) if part.seen is None else part.seen.flatten(1).to(own)) * weight.to(own)
-                deviation = ((own.square() * seen).sum(0) / seen.sum(0).clamp(min=1e-300)).sqrt()
-                columns.append(own * seen.sqrt() / deviation.clamp(min=1e-300))
-        every = torch.cat(columns, 1)
-        if size > min(every.shape):
-            return state
-        left, root, _ = torch.linalg.svd(every, full_matrices=False)
-        part_of = (root[:size] / root[0].clamp(min=1e-300)).clamp(max=1.0)
-        deviation = prior.covariance[0].diagonal().sqrt()
-        scale = (weight.sum().sqrt() / weight.sqrt().clamp(min=_LITTLE)).to(left)
-        spread = torch.diag(_UNSURE * deviation.square() * (2 - part_of))[None]
-        mean = prior.mean + left[:, :size] * scale * deviation
-        latents.append(prior._replace(mean=mean, covariance=spread))
+    prior = _solve_prior(rows, wide)
+    weight = torch.ones(1, len(rows), 1).double() if share is None else share.T.double().unsqueeze(-1)
+    columns = list[Tensor]()
+    for block, part, term, drawn in zip(rows.blocks, rows.parts, rows.terms(flat), steps.drawn, strict=True):
+        if drawn is None:
+            own = (part.x - term.find_means(prior.mean[..., scope_of(block)])).flatten(2)  # (C, N, ...)
+            seen = weight * (torch.ones_like(own) if part.seen is None else part.seen.flatten(1))
+            deviation = ((own.square() * seen).sum(1) / seen.sum(1).clamp(min=1e-300)).sqrt().unsqueeze(1)
+            columns.append(own * seen.sqrt() / deviation.clamp(min=1e-300))
+    every = torch.cat(columns, 2)
+    if size > min(every.shape[1:]):
+        return state
+    left, root, _ = torch.linalg.svd(every, full_matrices=False)
+    part_of = (root[:, :size] / root[:, :1].clamp(min=1e-300)).clamp(max=1.0)
+    deviation = prior.covariance[:, :1].diagonal(dim1=-2, dim2=-1).sqrt()  # (C, 1, W)
+    scale = weight.sum(1, keepdim=True).sqrt() / weight.sqrt().clamp(min=_LITTLE)
+    spread = torch.diag_embed(_UNSURE * deviation.square() * (2 - part_of.unsqueeze(1)))
+    latents = prior._replace(mean=prior.mean + left[..., :size] * scale * deviation, covariance=spread)
     found = _fit_observed(steps, wide, _observe(steps, rows, latents, share))
     return {site: value.to(rows.like) for site, value in found.items()}
 
 
-def _solve_prior(rows: GaussianRows, state: Params) -> list[Solved]:
-    """Return the real latents of all rows as they are without data at each value of the finite ones, with the covariance
-    of the first row's."""
-    found, _ = rows.solve_all(rows.structure.entries.flatten(state), 0.0)
-    return [one._replace(covariance=one.covariance[:1], pattern=torch.zeros_like(one.pattern)) for one in found]
+def _solve_prior(rows: GaussianRows, state: Params) -> Solved:
+    """Return the real latents of all rows as they are without data, with the covariance of the first row's."""
+    found = rows.solve(rows.structure.entries.flatten(state), 0.0)
+    return found._replace(covariance=found.covariance[:, :1], pattern=torch.zeros_like(found.pattern))
 
 
-def _observe(
-    steps: GaussianSteps, rows: GaussianRows, latents: Sequence[Solved], share: Tensor | None
-) -> list[Tensor]:  # fmt: skip
+def _observe(steps: GaussianSteps, rows: GaussianRows, latents: Solved, share: Tensor | None) -> list[Tensor]:
     """Return the moments of what is observed and of finite latents at some real latents, 0 of these themselves."""
-    every = torch.full((len(rows), len(latents)), 1 / len(latents)).double() if share is None else share.double()
+    values = len(rows.structure.codes)
+    every = torch.full((len(rows), values), 1 / values).double() if share is None else share.double()
     found = rows.gather(latents, every)
     zeros = [drawn is not None for drawn in steps.drawn] + [False] * (len(found) - len(steps.drawn))
     return [torch.zeros_like(own) if zero else own for own, zero in zip(found, zeros, strict=True)]
@@ -130,11 +122,11 @@ def _learns_slopes(steps: GaussianSteps) -> bool:
 
 
 def _find_units(
-    steps: GaussianSteps, rows: GaussianRows, moments: Sequence[Tensor], prior: Sequence[Solved]
+    steps: GaussianSteps, rows: GaussianRows, moments: Sequence[Tensor], prior: Solved
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Find how large entries are that are slopes of what is observed where latents explain a part of its variance, and
     by how much those of intercepts change it as much as it varies: (entries,) each, 0 of others."""
-    variance = torch.stack([one.covariance[0].diagonal() for one in prior]).mean(0)
+    variance = prior.covariance[:, 0].diagonal(dim1=-2, dim2=-1).mean(0)
     zeros = variance.new_zeros(sum(torch.Size(shape).numel() for shape in steps.entries.shapes.values()))
     size, number, change, times = zeros, zeros, zeros, zeros
     for block, counted, drawn in zip(rows.blocks, moments, steps.drawn, strict=False):
@@ -180,13 +172,13 @@ def _scale_latents(steps: GaussianSteps, rows: GaussianRows, state: Params) -> P
     sites = [site for site in steps.sites_in("spread") if not _stands_in_observed(steps, site)]
     if not sites:
         return state
-    parameters, explained, left = rows.parameters(steps.entries.flatten(state)), 0.0, 0.0
-    for value, prior in enumerate(_solve_prior(rows, state)):
-        for block, term, drawn in zip(rows.blocks, rows.terms(parameters, value), steps.drawn, strict=True):
-            if drawn is None:
-                scope = torch.tensor(block.scopes, dtype=torch.long)
-                own = prior.covariance[0][scope.unsqueeze(-1), scope.unsqueeze(-2)]  # (G, R, R)
-                explained += float(torch.einsum("ngur,grs,ngus->ngu", term.slope, own, term.slope).mean(0).sum())
-                left += float(term.scale.square().mean(0).sum())
+    flat = steps.entries.flatten(state)
+    covariance, explained, left = _solve_prior(rows, state).covariance[:, 0], 0.0, 0.0
+    for block, term, drawn in zip(rows.blocks, rows.terms(flat), steps.drawn, strict=True):
+        if drawn is None:
+            scope = scope_of(block)
+            own = covariance[:, scope.unsqueeze(-1), scope.unsqueeze(-2)]  # (C, G, R, R)
+            explained += float(torch.einsum("cngur,cgrs,cngus->cngu", term.slope, own, term.slope).mean(1).sum())
+            left += float(term.scale.square().mean(1).sum())
     factor = (_EXPLAINED * left / max(explained, 1e-300)) ** 0.5
     return {**state, **{site: factor * state[site] for site in sites}} if explained > 0 else state

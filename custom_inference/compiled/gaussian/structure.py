@@ -215,7 +215,12 @@ def _require_affine(structure: GaussianStructure, data: Data, stated: Mapping[st
     number, every = len(data), structure.codes
     data, every = data.rows(torch.arange(number).repeat(len(every))), every.repeat_interleave(number, 0)
     latents = torch.randn(len(data), structure.size, generator=probe.generator, dtype=torch.float64)
-    model, layout, plates, codes = structure.model, structure.layout, structure.plates, every + latents @ structure.units
+    model, layout, plates, codes = (
+        structure.model,
+        structure.layout,
+        structure.plates,
+        every + latents @ structure.units,
+    )
     for name, one in read_codes(model, data, probe.fingerprints[0], layout, plates, codes).items():
         if name not in stated:
             continue
