@@ -55,8 +55,8 @@ class Read:
 
 
 class Terms(NamedTuple):
-    """The coefficients of a block in rows at every value of the finite latents: intercept (C, N or 1, G, U), slope (C, N
-    or 1, G, U, R), scale (C, N or 1, G, U)."""
+    """The coefficients of a block in rows at every value of the finite latents: intercept and scale (C, N or 1, G, U),
+    slope (C, N or 1, G, U, R)."""
 
     intercept: Tensor
     slope: Tensor
@@ -80,8 +80,8 @@ class Terms(NamedTuple):
 
 
 class Solved(NamedTuple):
-    """Given each value of the finite latents: means (C, N, W), covariances (C, P, W, W) of patterns, the pattern (N,) of
-    every row, and log p(x_n | value) with what log p has of the value itself, (N, C)."""
+    """Given each value of the finite latents: means (C, N, W), covariances (C, P, W, W) of patterns, the pattern (N,)
+    of every row; and log p(x_n, value), (N, C)."""
 
     mean: Tensor
     covariance: Tensor
@@ -94,8 +94,8 @@ class GaussianRows:
     """A structure and the rows that it has read, in double precision.
 
     parts: what each block reads. cells: how many cells of parameters each has, 0 where all rows have the same. kinds:
-    (N,) the same of rows that see the same entries and have the same coefficients. like: of the rows' type. finite: what
-    the factors of finite latents read. steps: the M steps of models on them.
+    (N,) the same of rows that see the same entries and have the same coefficients. like: of the rows' type. finite:
+    rows as the factors of finite latents read them. steps: the M steps of models on them.
     """
 
     structure: GaussianStructure

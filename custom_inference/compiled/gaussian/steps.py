@@ -113,7 +113,7 @@ class Systems:
 
 @dataclass(frozen=True)
 class GaussianSteps(Steps):
-    """The M step of a program with Gaussian latents. drawn: of each block of Gaussian laws that draws latents the places
+    """The M step of a program with Gaussian latents. drawn: of each block of normal laws that draws latents the places
     of these among the parents of its factors; None of what is observed. The blocks of finite latents come behind."""
 
     drawn: tuple[Tensor | None, ...] = ()

@@ -70,8 +70,9 @@ class GaussianStructure:
     """What a program of Gaussian latents is made of, whatever the rows.
 
     blocks: of the groups whose coefficients are the same in all rows. varying: the other groups, which are read off the
-    rows. finite: the factors of finite latents, and of what depends on these alone. proved: digests of the rows in which the structure was proved. refused: why it is not the program, where the
-    first rows say so. steps: the M steps of models, where rows make no blocks.
+    rows. finite: the factors of finite latents, and of what depends on these alone. proved: digests of the rows in
+    which the structure was proved. refused: why it is not the program, where the first rows say so. steps: the M steps
+    of models, where rows make no blocks.
     """
 
     model: Model
