@@ -3,7 +3,7 @@ what may change places."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import torch
@@ -173,7 +173,7 @@ class Starts(Proposals):
         return EStep({**statistics, "rows": rows.like.new_tensor(number)}, {}, rows.like)
 
 
-def race(engine: Engine[Any, Any], model: Model, rows: Any, field: Sequence[Params], length: int = _LAP) -> Params:
+def race(engine: Engine[Any, Any], model: Model, rows: Sized, field: Sequence[Params], length: int = _LAP) -> Params:
     """Return the best of some states: all take so many iterations, the better half twice as many, and so on."""
     while len(field) > 1:
         ended = [_run(engine, model, rows, state, length) for state in field]
@@ -182,7 +182,7 @@ def race(engine: Engine[Any, Any], model: Model, rows: Any, field: Sequence[Para
     return field[0]
 
 
-def _run(engine: Engine[Any, Any], model: Model, rows: Any, state: Params, length: int) -> tuple[float, Params]:
+def _run(engine: Engine[Any, Any], model: Model, rows: Sized, state: Params, length: int) -> tuple[float, Params]:
     """Take some iterations; return the objective before the last of them, and the state."""
     value = -torch.inf
     for _ in range(length):

@@ -274,7 +274,7 @@ class GaussianRows:
             every.append(part.gather(solved, share if weight is None else share * weight.unsqueeze(1), temperature))
         direct = [block.is_direct for block in self.all_blocks]
         total = [
-            torch.cat(own, 1) if kept else sum(own[1:], own[0])
+            torch.cat(own, 1) if kept else torch.stack(own).sum(0)
             for kept, own in zip(direct, zip(*every, strict=True), strict=True)
         ]
         return total, torch.cat(bounds).to(self.like)

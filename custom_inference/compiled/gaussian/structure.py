@@ -39,7 +39,7 @@ from ppl_models.core.hierarchy import typical_values
 from ppl_models.core.sites import of_element
 
 #: Real latents of a row at most, values of the finite ones together, and rows on which they are read.
-_WIDEST, _CONFIGURATIONS, _READ = 512, 256, 32
+_WIDEST, _CONFIGURATIONS, _READ = 512, 1024, 32
 #: By how much means may differ from affine ones, as a part of their size.
 _CURVED = 1e-7
 
@@ -160,8 +160,8 @@ def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStruc
     """
     if not may_be_gaussian(model):
         raise NotCompiled("its latents are not real numbers, alone or beside finite ones, or it observes none")
-    data = data.to(dtype=torch.float64)
-    data = data.rows(choose_rows(data, _READ))
+    every = data.to(dtype=torch.float64)
+    data = every.rows(choose_rows(every, _READ))
     values = {site: value.double() for site, value in typical_values(model).items()}
     density = RowDensity.of(model, values, data)
     layout, plates = density.layout, density.plates
@@ -188,7 +188,7 @@ def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStruc
     elements = [group.elements for group in fixed]
     found.blocks = _combine(make_blocks(found, fixed, first, places, elements), layout)
     if layout.finite:
-        found.finite = derive(density.model, density.data, variables, seed=seed, without=frozenset(stated[0]))
+        found.finite = derive(density.model, every, variables, seed=seed, without=frozenset(stated[0]))
     return found
 
 
@@ -196,8 +196,9 @@ def _require_latents(layout: Layout) -> None:
     """Raise NotCompiled where latents have other laws, or are too many."""
     for latent in layout:
         if latent.moving or latent.open or (latent.transform is not None and not latent.is_untransformed):
-            law = "finite, and the same whatever the others are," if latent.transform is None else "of all real numbers"
-            raise NotCompiled(f"latent '{latent.name}' is not drawn from a law that is {law}")
+            raise NotCompiled(
+                f"latent '{latent.name}' is neither any real number nor one of finitely many values that all rows share"
+            )
     if layout.num_reals > _WIDEST:
         raise NotCompiled(f"a row has {layout.num_reals} real latents, of at most {_WIDEST}")
     if layout.num_configurations > _CONFIGURATIONS:
