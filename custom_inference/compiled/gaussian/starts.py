@@ -137,7 +137,7 @@ def _draw_slopes(
     drawn = torch.randn(flat.shape, generator=generator, dtype=torch.float64) * size / number.clamp(min=1)
     found = steps.entries.unflatten(torch.where(number > 0, drawn, flat))
     part, model = steps.entries.slices, steps.model
-    real = [site for site in model.unknown_sites if model.sites[site].support is constraints.real]
+    real = [site for site in model.unknown_sites if model.supports[site] is constraints.real]
     return {site: found[site] for site in real if bool((number[part[site]] > 0).any())}
 
 
