@@ -63,7 +63,7 @@ def roles_of(model: Model, steps: Steps) -> dict[str, str]:
     for site in model.unknown_sites:
         role = steps.roles.get(site, "")
         if site not in used:
-            role = next((own for support, own in _UNUSED.items() if model.sites[site].support is support), "")
+            role = next((own for support, own in _UNUSED.items() if model.supports[site] is support), "")
         found[site] = role or "open"
     for block in [*steps.blocks] * len(found):  # what is open may make others so
         unknown = block.sites & set(found)
@@ -84,7 +84,7 @@ def moments_of(model: Model, entries: Entries, state: GlobalBeliefs, steps: Step
         number = number.to(like).expand(entries.shapes[site]).reshape(-1)
         value["value"][entries.slices[site]] = number
         value["log"][entries.slices[site]] = torch.log(number)
-        if model.sites[site].support in (constraints.unit_interval, constraints.simplex):
+        if model.supports[site] in (constraints.unit_interval, constraints.simplex):
             value["rest"][entries.slices[site]] = torch.log1p(-number)
         value["precision"][entries.slices[site]] = number**-2
     opened = [site for site in posteriors if roles[site] == "open"]

@@ -56,7 +56,7 @@ def make_noise(size: int) -> Tensor:
 
 def transform_of(model: Model, site: str) -> Any:
     """Return the transform from the unconstrained scale to a site's support."""
-    return biject_to(model.sites[site].support)
+    return biject_to(model.supports[site])
 
 
 def draw_free(location: Tensor, scale: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ def climb_open(
     found, _ = maximise(bound, start, _ITERATIONS)
     made = dict[str, ContinuousPosterior]()
     for site, parts in place(found).items():
-        kind: Any = OPEN[model.sites[site].support]
+        kind: Any = OPEN[model.supports[site]]
         made[site] = kind(*(part.to(rows.like) for part in parts))
     return made
 

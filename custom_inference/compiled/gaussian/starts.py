@@ -163,7 +163,7 @@ def _move(
     drawn = torch.randn(flat.shape, generator=generator, dtype=torch.float64) * size
     found = steps.entries.unflatten(torch.where(size > 0, drawn if replaces else flat + drawn, flat))
     part, model = steps.entries.slices, steps.model
-    real = [site for site in model.unknown_sites if model.sites[site].support is constraints.real]
+    real = [site for site in model.unknown_sites if model.supports[site] is constraints.real]
     return {site: found[site] for site in real if bool((size[part[site]] > 0).any())}
 
 

@@ -294,7 +294,7 @@ def _find_sums(
     if not keys:
         return {}
     begun = time.perf_counter()
-    supports = {site: structure.model.sites[site].support for key in keys for site in rest[key].sites}
+    supports = {site: structure.model.supports[site] for key in keys for site in rest[key].sites}
 
     def evaluate(flat: Tensor) -> list[Tensor]:
         with torch.no_grad():
