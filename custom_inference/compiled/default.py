@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from custom_inference.compiled.gaussian.structure import may_have_bits
 from custom_inference.compiled.programs import engines_of_program
 from custom_inference.core.fit import Fit
 from custom_inference.core.instead import Instead
@@ -46,6 +47,8 @@ def is_quickly_integrated(model: Model, x: Source | None) -> bool:
     shape = getattr(x, "shape", None) or getattr(getattr(x, "x", None), "shape", ())
     if not model.has_continuous_locals or not shape or not is_cheap(model) or "exact" in engines_of_program(model):
         return False
+    if may_have_bits(model) and count_reals(model) == 1:
+        return True  # of any number of rows: a bound saves less than it misses
     entries = math.prod(shape)
     return entries * count_configurations(model) * _NODES ** count_reals(model) <= _QUICK
 

@@ -11,8 +11,9 @@ from torch.distributions import constraints
 from custom_inference.compiled.admixture.globals import part_of
 from custom_inference.compiled.bayes.engine import CompiledVB
 from custom_inference.compiled.engine import CompiledExact
+from custom_inference.compiled.gaussian.bits import CompiledBits
 from custom_inference.compiled.gaussian.engine import CompiledGaussian
-from custom_inference.compiled.gaussian.structure import may_be_gaussian
+from custom_inference.compiled.gaussian.structure import may_be_gaussian, may_have_bits
 from custom_inference.core.engine import Engine
 from custom_inference.core.latent_values import is_own_of_rows
 from custom_inference.core.registry import family_of
@@ -34,6 +35,8 @@ def engines_of_program(model: Model) -> Mapping[str, Callable[[], Engine]]:
         return {}
     if may_be_gaussian(model):
         return {CompiledGaussian.name: CompiledGaussian}
+    if may_have_bits(model):
+        return {CompiledBits.name: CompiledBits}
     if not may_have_shares(model):
         return {}
     integrated = all(part_of(model, site) for site in model.unknown_sites)

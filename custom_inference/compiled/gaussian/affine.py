@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.distributions.constraints import Constraint
 
-from custom_inference.compiled.laws import Exponential, NormalLaw, Said
+from custom_inference.compiled.laws import BernoulliLaw, BinomialLaw, Exponential, NormalLaw, Said
 from custom_inference.compiled.probes import alike
 from custom_inference.compiled.reading import NotCompiled, read_codes
 from custom_inference.compiled.sources import Entries
@@ -29,6 +29,8 @@ from ppl_models import Data, Model
 
 #: Slopes below are rounding of the means that they are differences of, as a part of these.
 _ROUNDING = 1e-12
+#: Laws of bits and of counts of successes.
+_BITS = (BernoulliLaw, BinomialLaw)
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,20 @@ def as_matrices(counted: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
+class LogOddsLaw(AffineLaw):
+    """Bits and counts of successes whose log-odds are affine, by the normal values with a scale of 1 that stand in for
+    them in their bound (``elements``)."""
+
+
+@dataclass(frozen=True)
 class Affine:
     """The laws of the elements of a statement in some rows.
 
-    kind: of distributions. coefficient: (C, N, E, 1 + W), b and the slopes in all real latents, at each of the C values
-    of the finite ones together. scale: (C, N, E).
+    law: of their normal values. kind: of distributions. coefficient: (C, N, E, 1 + W), b and the slopes in all real
+    latents, at each of the C values of the finite ones together. scale: (C, N, E).
     """
 
+    law: type[AffineLaw]
     kind: type
     coefficient: Tensor
     scale: Tensor
@@ -96,7 +105,8 @@ class AffineRuns:
     def __call__(self, flat: Tensor) -> dict[str, Affine]:
         """Return what is stated at a vector of all entries; the last run is kept, as several blocks ask for it.
 
-        Raises NotCompiled where a statement that depends on real latents is not normal, or has a scale that does.
+        Raises NotCompiled where a statement that depends on real latents is neither normal nor of bits by their
+        log-odds, or has a scale that depends on them.
         """
         grad = torch.is_grad_enabled()
         if self._last is not None and self._last[0]() is flat and self._last[1] == grad:
@@ -106,18 +116,23 @@ class AffineRuns:
         found = {}
         for name, one in stated.items():
             parameters = one.parameters.unflatten(0, self.shape)
-            if type(one.law) is not NormalLaw:
+            bits = not self.layout.finite and type(one.law) in _BITS
+            if type(one.law) is not NormalLaw and not (bits and one.law.names == ("logits",)):
                 still = self.layout.finite and bool(alike(parameters[:, 1:], parameters[:, :1]).all())
                 if still and name not in slices:
                     continue
-                raise NotCompiled(f"'{name}' is drawn from {one.law.kind.__name__}; expected Normal")
-            loc, scale = parameters.unbind(-1)
+                drawn = f"{one.law.kind.__name__}{f' by {one.law.names[0]}' if bits else ''}"
+                expected = "Normal" if self.layout.finite else "Normal, or Bernoulli or Binomial by logits"
+                raise NotCompiled(f"'{name}' is drawn from {drawn}; expected {expected}")
+            loc = parameters[..., 0]
+            scale = torch.ones_like(loc) if bits else parameters[..., 1]
             if not bool(alike(scale[:, 1:], scale[:, :1]).all()):
                 raise NotCompiled(f"the scale of '{name}' depends on latents")
             slope = loc[:, 1:] - loc[:, :1]
             rounded = slope.abs() <= _ROUNDING * (loc[:, 1:].abs() + loc[:, :1].abs())
             slope = torch.where(rounded, torch.zeros_like(slope), slope)
-            found[name] = Affine(one.law.kind, torch.cat([loc[:, :1], slope], 1).movedim(1, -1), scale[:, 0])
+            law = LogOddsLaw if bits else AffineLaw
+            found[name] = Affine(law, one.law.kind, torch.cat([loc[:, :1], slope], 1).movedim(1, -1), scale[:, 0])
         self._last = weakref.ref(flat), grad, found
         return found
 

@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.blocks import Block
-from custom_inference.compiled.gaussian.rows import GaussianRows, Read
+from custom_inference.compiled.gaussian.affine import LogOddsLaw
+from custom_inference.compiled.gaussian.elements import Read
+from custom_inference.compiled.gaussian.rows import GaussianRows
 from custom_inference.compiled.gaussian.structure import (
     AffineGroup,
     GaussianStructure,
@@ -62,19 +64,22 @@ def _read(structure: GaussianStructure, data: Data) -> GaussianRows:
     blocks += [block for block, _, _ in varying]
     cells += [number for _, _, number in varying]
     for place, block in enumerate(blocks):
-        values, masks = list[Tensor](), list[Tensor]()
+        values, masks, trials = list[Tensor](), list[Tensor](), list[Tensor]()
         for name, elements in block.elements:
             value, seen = stated[name].value[:, elements], stated[name].seen
+            value, trial = value.unbind(-1) if value.ndim == 3 else (value, torch.ones_like(value))
             if name in structure.layout.names:
                 if seen is not None and not bool(seen.all()):
                     raise NotCompiled(f"'{name}' is masked")
                 value, seen = torch.zeros_like(value), None
-            own = torch.ones_like(value, dtype=torch.bool) if seen is None else seen[:, elements]
+            own = trial > 0 if seen is None else seen[:, elements] & (trial > 0)
             values.append(torch.where(own, value, torch.zeros_like(value)))
             masks.append(own)
+            trials.append(trial.clamp(min=1))
         x, every = torch.stack(values, 1), torch.stack(masks, 1)
         own_cells = varying[place - len(structure.blocks)][1] if cells[place] else None
-        parts.append(Read(x, None if bool(every.all()) else every, own_cells))
+        tried = torch.stack(trials, 1) if type(block.law) is LogOddsLaw else None
+        parts.append(Read(x, None if bool(every.all()) else every, own_cells, tried))
     finite, kinds = (
         None if structure.finite is None else structure.finite.read_rows(data),
         _find_kinds(parts, len(data)),

@@ -1,7 +1,8 @@
-"""Exact EM of programs with Gaussian latents: an engine of the driver."""
+"""EM of programs with Gaussian latents: an engine of the driver, exact where what is observed is normal."""
 
 from __future__ import annotations
 
+import abc
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ from custom_inference.compiled.gaussian.rows import GaussianRows
 from custom_inference.compiled.gaussian.starts import start_at_components, start_at_random
 from custom_inference.compiled.gaussian.steps import gaussian_steps_if_known, gaussian_steps_of
 from custom_inference.compiled.starts import race
-from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
+from custom_inference.core.engine import Engine, EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.em.rows import FitRows
@@ -26,8 +27,8 @@ _ROWS, _STARTS = 2000, 3
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledGaussian(Proposals, ExactEngine[GaussianRows, Params]):
-    """The exact E step of Gaussian latents, M steps by least squares, in closed form, or by climbing."""
+class LinearEngine(Proposals, Engine[GaussianRows, Params]):
+    """M steps by least squares, in closed form, or by climbing, whichever way latents are inferred, and the starts."""
 
     weighs_rows = True
     accelerate = "squarem"
@@ -65,17 +66,23 @@ class CompiledGaussian(Proposals, ExactEngine[GaussianRows, Params]):
         """Return 0: all but the first of the starts are random."""
         return 0
 
+    @abc.abstractmethod
+    def infer(
+        self, state: Params, rows: GaussianRows, weights: Tensor | None, warm: Warm, temperature: float
+    ) -> EStep:  # fmt: skip
+        """Take an E step of rows with weights (N,), None of rows that all count as one."""
+
     def e_step(
         self, model: Model, state: Params, rows: GaussianRows, warm: Warm = None, *, temperature: float = 1.0,
         generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        return _take_step(state, rows, None, temperature)
+        return self.infer(state, rows, None, warm, temperature)
 
     def e_step_weighted(
         self, model: Model, state: Params, rows: GaussianRows, weights: Tensor, warm: Warm = None, *,
         temperature: float = 1.0, generator: torch.Generator | None = None,
     ) -> EStep:  # fmt: skip
-        return _take_step(state, rows, weights, temperature)
+        return self.infer(state, rows, weights, warm, temperature)
 
     def m_step(self, model: Model, state: Params, step: EStep, rows: GaussianRows | FitRows) -> Params:
         own: Any = getattr(rows, "first_rows", rows)  # of blocks the first, which is as all are
@@ -101,19 +108,32 @@ class CompiledGaussian(Proposals, ExactEngine[GaussianRows, Params]):
         warn_of_narrow(model, gaussian_steps_if_known(model))
         return params, locals_
 
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledGaussian(LinearEngine, ExactEngine[GaussianRows, Params]):
+    """The exact E step of Gaussian latents."""
+
+    def infer(
+        self, state: Params, rows: GaussianRows, weights: Tensor | None, warm: Warm, temperature: float
+    ) -> EStep:  # fmt: skip
+        return take_step(state, rows, weights, temperature)
+
     def posterior(self, model: Model, state: Params, rows: GaussianRows, step: EStep | None = None) -> LocalPosterior:
-        return rows.posterior(_flatten(rows, state))
+        return rows.posterior(flatten_state(rows, state))
 
     def log_evidence(self, model: Model, params: Params, rows: GaussianRows) -> Tensor:
-        return rows.log_evidence(_flatten(rows, params))
+        return rows.log_evidence(flatten_state(rows, params))
 
 
-def _flatten(rows: GaussianRows, state: Params) -> Tensor:
+def flatten_state(rows: GaussianRows, state: Params) -> Tensor:
     """Return the entries of all globals as one vector, in double precision."""
     return rows.structure.entries.flatten({site: value.double() for site, value in state.items()})
 
 
-def _take_step(state: Params, rows: GaussianRows, weights: Tensor | None, temperature: float) -> EStep:
-    moments, bound = rows.expect(_flatten(rows, state), weights, temperature)
+def take_step(
+    state: Params, rows: GaussianRows, weights: Tensor | None, temperature: float, locals_: Params | None = None
+) -> EStep:  # fmt: skip
+    """Take an E step of rows with weights (N,), given what else is kept of their latents."""
+    moments, bound = rows.expect(flatten_state(rows, state), weights, temperature)
     number = rows.like.new_tensor(float(len(rows)) if weights is None else float(weights.sum()))
-    return EStep({**dict(zip(rows.keys, moments, strict=True)), "rows": number}, {}, bound)
+    return EStep({**dict(zip(rows.keys, moments, strict=True)), "rows": number}, locals_ or {}, bound)

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.blocks import Block, Part
+from custom_inference.compiled.gaussian.elements import Read, Terms
 from custom_inference.compiled.gaussian.structure import GaussianStructure
 from custom_inference.compiled.messages import margin
 from custom_inference.compiled.structure import Bound, keys_of
@@ -37,46 +38,6 @@ _LOG_2PI = math.log(2 * math.pi)
 _PART = 2**21
 #: What the diagonal of a precision matrix that rounding made singular is raised by, as a part of itself.
 _RIDGE = 1e-10
-
-
-@dataclass(frozen=True)
-class Read:
-    """What a block reads of N rows: values (N, G, U), which of them are seen (None: all), and of parameters that differ
-    between rows the cells (N, U)."""
-
-    x: Tensor
-    seen: Tensor | None = None
-    cells: Tensor | None = None
-
-    def select(self, index: Tensor | slice) -> Read:
-        """Return some of the rows."""
-        parts = (self.x, self.seen, self.cells)
-        return Read(*(None if one is None else one[index] for one in parts))  # type: ignore[arg-type]
-
-
-class Terms(NamedTuple):
-    """The coefficients of a block in rows at every value of the finite latents: intercept and scale (C, N or 1, G, U),
-    slope (C, N or 1, G, U, R)."""
-
-    intercept: Tensor
-    slope: Tensor
-    scale: Tensor
-
-    def rows(self, index: Tensor) -> Terms:
-        """Return those of some rows."""
-        return self if self.scale.shape[1] == 1 else Terms(*(one[:, index] for one in self))
-
-    def find_means(self, latents: Tensor) -> Tensor:
-        """Return the means (C, N, G, U) at latents (C, N, G, R); of what is drawn less itself."""
-        if self.scale.shape[1] == 1:
-            return self.intercept + torch.einsum("cgur,cngr->cngu", self.slope[:, 0], latents)
-        return self.intercept + (self.slope * latents.unsqueeze(-2)).sum(-1)
-
-    def pull(self, apart: Tensor) -> Tensor:
-        """Return the sums (C, N, G, R) over elements of numbers (C, N, G, U) times slopes."""
-        if self.scale.shape[1] == 1:
-            return torch.einsum("cgur,cngu->cngr", self.slope[:, 0], apart)
-        return (apart.unsqueeze(-2) @ self.slope).squeeze(-2)
 
 
 class Solved(NamedTuple):
@@ -194,9 +155,7 @@ class GaussianRows:
         """Return what log p has of Gaussian laws at latents (C, N, W), (C, N)."""
         total = latents.new_zeros(latents.shape[:2])
         for block, part, term in zip(self.blocks, self.parts, terms, strict=True):
-            apart = (part.x - term.find_means(latents[..., scope_of(block)])) / term.scale
-            each = -0.5 * (apart.square() + _LOG_2PI) - torch.log(term.scale)
-            each = each if part.seen is None else each * part.seen
+            each = part.log_prob(term.find_means(latents[..., scope_of(block)]), term.scale)
             total = total + (1.0 if self.is_latent(block) else temperature) * each.flatten(2).sum(2)
         return total
 
@@ -206,22 +165,22 @@ class GaussianRows:
         first, pattern = self.patterns
         precision, pull = torch.zeros(1, 1, size**2).double(), torch.zeros(1, len(self), size).double()
         for block, part, term in zip(self.blocks, self.parts, terms, strict=True):
-            scope = scope_of(block)
+            scope, counts = scope_of(block), part.heavy
             weight = (1.0 if self.is_latent(block) else temperature) * term.scale**-2
             own = term.rows(first)
             pair = own.slope.unsqueeze(-1) * own.slope.unsqueeze(-2)  # (C, P or 1, G, U, R, R)
             heavy = weight if weight.shape[1] == 1 else weight[:, first]
-            if part.seen is None or pair.shape[1] > 1:
-                heavy = heavy if part.seen is None else heavy * part.seen[first]
+            if counts is None or pair.shape[1] > 1:
+                heavy = heavy if counts is None else heavy * counts[first]
                 local = torch.einsum("cpgu,cpgurs->cpgrs", heavy, pair)
             else:
                 weighed = (heavy.unsqueeze(-1) * pair.flatten(-2))[:, 0]
-                local = torch.einsum("pgu,cgux->cpgx", part.seen[first].to(weighed), weighed)
+                local = torch.einsum("pgu,cgux->cpgx", counts[first].to(weighed), weighed)
             place = (scope.unsqueeze(-1) * size + scope.unsqueeze(-2)).reshape(-1)
             zeros = torch.zeros(*local.shape[:2], size**2, dtype=local.dtype)
             precision = precision + zeros.index_add(2, place, local.flatten(2))
             apart = (part.x - term.intercept) * weight
-            slopes = term.pull(apart if part.seen is None else apart * part.seen)
+            slopes = term.pull(apart if counts is None else apart * counts)
             pull = pull.expand(len(slopes), -1, -1).index_add(2, scope.reshape(-1), slopes.flatten(2))
         factor = _factorise(precision.unflatten(2, (size, size)))
         less = 2 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)  # (C, P)
@@ -305,12 +264,13 @@ class GaussianRows:
         spread = torch.nn.functional.pad(spread, (1, 0, 1, 0))  # (C, P, G, 1 + R, 1 + R)
         if part.cells is not None:
             return self._moments_of_cells(place, one, spread[:, solved.pattern], weight)
-        if part.seen is None:
+        counts = part.heavy
+        if counts is None:
             number = torch.zeros(spread.shape[:2], dtype=one.dtype).index_add(1, solved.pattern, weight[..., 0, 0])
             pair = torch.einsum("cngr,cngs->gcrs", one * weight, one) + torch.einsum("cp,cpgrs->gcrs", number, spread)
             pair = pair.unsqueeze(2).expand(-1, -1, part.x.shape[2], -1, -1)
         else:
-            weight = weight * part.seen
+            weight = weight * counts
             every = (one.unsqueeze(-1) * one.unsqueeze(-2) + spread[:, solved.pattern]).flatten(3)
             pair = torch.einsum("cngu,cngx->gcux", weight, every).unflatten(-1, one.shape[-1:] * 2)
         weighed = weight * part.x
@@ -326,7 +286,7 @@ class GaussianRows:
         x = part.x[:, 0].unsqueeze(-1).expand(len(one), -1, -1, -1)  # (C, N, E, 1)
         v = torch.cat([x, one.expand(-1, -1, x.shape[2], -1)], -1)
         pairs = v.unsqueeze(-1) * v.unsqueeze(-2) + torch.nn.functional.pad(spread, (1, 0, 1, 0))
-        heavy = weight if part.seen is None else weight * part.seen  # (C, N, 1, E or 1)
+        heavy = weight if part.heavy is None else weight * part.heavy  # (C, N, 1, E or 1)
         pairs = pairs.flatten(-2) * heavy[:, :, 0].unsqueeze(-1)
         found = pairs.new_zeros(len(pairs), number, pairs.shape[-1])
         return found.index_add(1, part.cells.reshape(-1), pairs.flatten(1, 2))[None]

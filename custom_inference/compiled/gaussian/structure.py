@@ -54,6 +54,7 @@ class AffineGroup:
     they draw. varying: whether coefficients or scales differ between rows."""
 
     statement: str
+    of: type[AffineLaw]
     kind: type
     elements: Tensor
     parents: tuple[int, ...]
@@ -62,7 +63,7 @@ class AffineGroup:
 
     @property
     def law(self) -> AffineLaw:
-        return AffineLaw.of(self.kind, len(self.parents))
+        return self.of.of(self.kind, len(self.parents))
 
 
 @dataclass
@@ -132,6 +133,17 @@ def may_be_gaussian(model: Model) -> bool:
     return bool(real) and len(real) + len(finite) == len(latents) and (any if finite else all)(of_reals)
 
 
+def may_have_bits(model: Model) -> bool:
+    """Tell whether bits, or whole numbers up to a bound, are declared as observed, and beside them at most real numbers
+    as observed and real latents alone."""
+    latents, seen = ([model.sites[name] for name in names] for names in (model.row_latents, model.sites_of("observed")))
+    supports = [of_element(site.support) for site in seen]
+    whole = [one is constraints.boolean or type(one) is constraints.integer_interval for one in supports]
+    others = [one is constraints.real for one in supports]
+    real = [site.choice is None and of_element(site.support) is constraints.real for site in latents]
+    return bool(real) and all(real) and any(whole) and all(map(max, whole, others))
+
+
 def gaussian_structure_of(model: Model, data: Data) -> GaussianStructure:
     """Return the structure of a program, found once, on some of the rows. Raises NotCompiled where it has none."""
     known = _STRUCTURES.get(model)
@@ -148,9 +160,9 @@ def gaussian_structure_of(model: Model, data: Data) -> GaussianStructure:
 
 
 def gaussian_if_known(model: Model) -> GaussianStructure | None:
-    """Return the structure of a program that was read before."""
+    """Return the structure of a program that was read before, all of whose latents are Gaussian given the rows."""
     known = _STRUCTURES.get(model)
-    return None if known is None or known.refused else known
+    return None if known is None or known.refused or not may_be_gaussian(model) else known
 
 
 def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStructure:
@@ -158,7 +170,7 @@ def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStruc
 
     Raises NotCompiled, with the reason, where means are not affine or laws not normal.
     """
-    if not may_be_gaussian(model):
+    if not may_be_gaussian(model) and not may_have_bits(model):
         raise NotCompiled("its latents are not real numbers, alone or beside finite ones, or it observes none")
     every = data.to(dtype=torch.float64)
     data = every.rows(choose_rows(every, _READ))
@@ -252,8 +264,8 @@ def _group(name: str, stated: Sequence[Affine], layout: Layout) -> list[AffineGr
             parents = sorted([*parents, drawn])
         key = tuple(parents), None if drawn is None else parents.index(drawn), bool(varying[element])
         found.setdefault((*key, element if drawn is not None else -1), []).append(element)
-    kind = stated[0].kind
-    return [AffineGroup(name, kind, torch.tensor(some), *key[:3]) for key, some in found.items()]
+    law, kind = stated[0].law, stated[0].kind
+    return [AffineGroup(name, law, kind, torch.tensor(some), *key[:3]) for key, some in found.items()]
 
 
 def make_blocks(
