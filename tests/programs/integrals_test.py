@@ -3,13 +3,15 @@ for first."""
 
 import pytest
 import torch
+from torch.distributions import constraints
 
 from custom_inference import SVI
 from custom_inference.core.programs import quadrature
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.methods import default_method
-from ppl_models import CapacityError
-from tests.programs.factors import OrdinalFactors, ProbitFactors
+from ppl_models import CapacityError, Site
+from tests.programs._own import ROW, observed, own_program
+from tests.programs.factors import OrdinalFactors
 from tests.programs.zoo import case_of
 
 
@@ -45,6 +47,7 @@ def test_what_does_not_fit_is_refused_by_name(monkeypatch):
 
 def test_three_real_numbers_are_not_integrated_out_by_default():
     assert default_method(OrdinalFactors(num_features=4), None).guide == "delta"
-    other = default_method(ProbitFactors(num_components=3, num_features=4), None)
+    sites = {"f": Site("latent", ("column",), ROW, constraints.unit_interval), "x": observed(constraints.real, 3)}
+    other = default_method(own_program(sites, lambda plate: plate, columns=3), None)
     assert type(other) is SVI
     assert other.guide == "gaussian"
