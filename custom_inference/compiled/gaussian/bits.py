@@ -1,24 +1,30 @@
 """Variational EM of programs whose Gaussian latents stand behind bits: normal values in the place of these.
 
-The bound of ``elements`` is a normal value for every bit, whose precision depends on where it touches, xi. Given these
-all is as behind normal values: the posterior of a row, the M step, and log p of the values that stand in, which bounds
-log p(x_n) from below. The E step alternates between the posterior and the best xi^2 = E[m^2] under it.
+Bits with log-odds m that are affine in the latents have no Gaussian posterior. A bound has (Jaakkola & Jordan 1997): x
+successes of n trials are, where it touches at xi,
+
+    x m - n log(1 + e^m) >= (x - n/2) m - n c(xi) (m^2 - xi^2) / 2 - n log(2 cosh(xi / 2)),
+
+a normal value (x - n/2) / (n c) with the mean m and the precision n c, c(xi) = tanh(xi / 2) / (2 xi). On average over
+m it is best at xi^2 = E[m^2]. Given these all is as behind normal values: the posterior of a row, the M step, and log p
+of the values that stand in, which bounds log p(x_n) from below. The E step alternates between the posterior and xi.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.blocks import Block
+from custom_inference.compiled.gaussian.elements import count_orders
 from custom_inference.compiled.gaussian.engine import LinearEngine, flatten_state, take_step
 from custom_inference.compiled.gaussian.rows import GaussianRows, Solved, scope_of
 from custom_inference.core.engine import EStep, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior
 from ppl_models import Model
+from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
 
 #: Updates of xi in an E step that goes on from the last one, and in one that does not.
 _SWEEPS, _COLD_SWEEPS = 1, 8
@@ -50,39 +56,63 @@ class CompiledBits(LinearEngine):
 
 def _start(rows: GaussianRows) -> Tensor:
     """Return where bounds touch of which nothing is known, (N, bits): at log-odds of 0."""
-    many = sum(part.trials[0].numel() for part in rows.parts if part.trials is not None)
-    return rows.like.new_zeros(len(rows), many)
+    return torch.zeros_like(Bits.of(rows).x).to(rows.like)
 
 
-def bound_at(rows: GaussianRows, xi: Tensor) -> GaussianRows:
-    """Return the rows with normal values in the place of bits, whose bounds touch at xi (N, bits)."""
+class Bits(NamedTuple):
+    """What is read of the bits of rows: successes, trials, and which are seen, (N, bits)."""
+
+    x: Tensor
+    trials: Tensor
+    seen: Tensor
+
+    @classmethod
+    def of(cls, rows: GaussianRows) -> Bits:
+        own = [(part.x, part.trials, part.seen) for part in rows.parts if part.trials is not None]
+        seen = [torch.ones_like(x, dtype=torch.bool) if part is None else part for x, _, part in own]
+        return cls(
+            *(torch.cat([one.flatten(1) for one in every], 1) for every in (*list(zip(*own, strict=True))[:2], seen))
+        )
+
+
+def put(rows: GaussianRows, rate: Tensor, pull: Tensor, beside: Tensor) -> GaussianRows:
+    """Return the rows with normal values pull / rate of precisions ``rate`` in the place of bits, (N, bits). beside:
+    what their log density has beside -rate (value - m)^2 / 2."""
     parts, start = list(rows.parts), 0
     for place, own in enumerate(parts):
         if own.trials is not None:
             end = start + own.trials[0].numel()
-            parts[place] = own.bound_at(xi[:, start:end].double().reshape(own.trials.shape))
-            start = end
+            value, r, b = (one[:, start:end].reshape(own.trials.shape) for one in (pull / rate, rate, beside))
+            parts[place], start = replace(own, x=value, rate=r, beside=b), end
     return replace(rows, parts=tuple(parts), kinds=torch.arange(len(rows)))
+
+
+def find_moments(rows: GaussianRows, flat: Tensor, solved: Solved) -> tuple[Tensor, Tensor]:
+    """Return the means and the variances of the log-odds of all bits, (N, bits), under the posterior of their rows."""
+    means, variances = list[Tensor](), list[Tensor]()
+    for block, part, term in zip(rows.blocks, rows.parts, rows.terms(flat), strict=True):
+        if part.trials is not None:
+            scope = scope_of(block)
+            spread = solved.covariance[:, :, scope.unsqueeze(-1), scope.unsqueeze(-2)][:, solved.pattern]
+            means.append(term.find_means(solved.mean[..., scope])[0].flatten(1))
+            variances.append(term.find_variances(spread)[0].flatten(1))
+    return torch.cat(means, 1), torch.cat(variances, 1)
+
+
+def bound_at(rows: GaussianRows, xi: Tensor) -> GaussianRows:
+    """Return the rows with normal values in the place of bits, whose bounds touch at xi (N, bits)."""
+    own, xi = Bits.of(rows), xi.double()
+    pull, rate = own.x - own.trials / 2, own.trials * jaakkola_curvature(xi)
+    beside = pull.square() / (2 * rate) + rate * xi.square() / 2 - own.trials * log_two_cosh_half(xi)
+    return put(rows, rate, pull, beside + count_orders(own.x, own.trials))
 
 
 def find_xi(rows: GaussianRows, flat: Tensor, xi: Tensor, sweeps: int, temperature: float = 1.0) -> Tensor:
     """Return where bounds touch, (N, bits), after so many updates of the posterior and of them from some."""
     found = list[Tensor]()
-    for own in bound_at(rows, xi).cut():
-        terms, squares = own.terms(flat), torch.empty(0)
+    for own, at in zip(rows.cut(), xi.split(rows.count_together()), strict=True):
         for _ in range(sweeps):
-            solved = own.solve(flat, temperature)
-            squares = torch.cat([
-                term.find_squares(*_look_up(solved, block))[0].flatten(1)
-                for block, read, term in zip(own.blocks, own.parts, terms, strict=True) if read.trials is not None
-            ], 1)  # fmt: skip
-            own = bound_at(own, squares.sqrt())
-        found.append(squares.sqrt())
+            mean, variance = find_moments(own, flat, bound_at(own, at).solve(flat, temperature))
+            at = (mean.square() + variance).sqrt()
+        found.append(at)
     return torch.cat(found).to(rows.like)
-
-
-def _look_up(solved: Solved, block: Block) -> tuple[Tensor, Tensor]:
-    """Return the means (C, N, G, R) and the covariances (C, N, G, R, R) of the parents of a block."""
-    scope = scope_of(block)
-    own = solved.covariance[:, :, scope.unsqueeze(-1), scope.unsqueeze(-2)]
-    return solved.mean[..., scope], own[:, solved.pattern]

@@ -1,24 +1,16 @@
 """What is observed of rows with Gaussian latents, element by element: values, which are seen, and how much they weigh.
 
-Bits with log-odds m that are affine in the latents have no Gaussian posterior. A bound has (Jaakkola & Jordan 1997): x
-successes of n trials are, where it touches at xi,
-
-    x m - n log(1 + e^m) >= (x - n/2) m - n c(xi) (m^2 - xi^2) / 2 - n log(2 cosh(xi / 2)),
-
-a normal value (x - n/2) / (n c) with the mean m and the precision n c, c(xi) = tanh(xi / 2) / (2 xi). On average over m
-the bound is best at xi^2 = E[m^2].
+Bits have log-odds that are affine in the latents, and where these are inferred normal values in their place (``bits``).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from ppl_models.core.likelihood import jaakkola_curvature, log_two_cosh_half
 
 _LOG_2PI = math.log(2 * math.pi)
 
@@ -51,22 +43,13 @@ class Read:
             return self.seen if self.rate is None else self.rate
         return self.rate * self.seen
 
-    def bound_at(self, xi: Tensor) -> Read:
-        """Return normal values in the place of bits, or of others that were, where bounds touch at xi (N, G, U)."""
-        assert self.trials is not None
-        pull = self.x - self.trials / 2 if self.rate is None else self.x * self.rate
-        rate = self.trials * jaakkola_curvature(xi)
-        beside = pull.square() / (2 * rate) + rate * xi.square() / 2 - self.trials * log_two_cosh_half(xi)
-        beside = beside + _count_orders(pull + self.trials / 2, self.trials)
-        return replace(self, x=pull / rate, rate=rate, beside=beside)
-
     def log_prob(self, mean: Tensor, scale: Tensor) -> Tensor:
         """Return log p of the values at means (C, N, G, U), or the bound on it; of bits at log-odds."""
         if self.rate is not None and self.beside is not None:
             found = self.beside - 0.5 * self.rate * (self.x - mean).square()
         elif self.trials is not None:
             found = self.x * mean + self.trials * torch.nn.functional.logsigmoid(-mean)
-            found = found + _count_orders(self.x, self.trials)
+            found = found + count_orders(self.x, self.trials)
         else:
             found = -0.5 * (((self.x - mean) / scale).square() + _LOG_2PI) - torch.log(scale)
         return found if self.seen is None else found * self.seen
@@ -96,16 +79,14 @@ class Terms(NamedTuple):
             return torch.einsum("cgur,cngu->cngr", self.slope[:, 0], apart)
         return (apart.unsqueeze(-2) @ self.slope).squeeze(-2)
 
-    def find_squares(self, latents: Tensor, spread: Tensor) -> Tensor:
-        """Return E[m^2] of the means m, (C, N, G, U): latents have means (C, N, G, R), covariances (C, N, G, R, R)."""
+    def find_variances(self, spread: Tensor) -> Tensor:
+        """Return the variances (C, N, G, U) of the means where latents have covariances (C, N, G, R, R)."""
         if self.scale.shape[1] == 1:
             pair = self.slope[:, 0].unsqueeze(-1) * self.slope[:, 0].unsqueeze(-2)
-            own = torch.einsum("cgux,cngx->cngu", pair.flatten(-2), spread.flatten(-2))
-        else:
-            own = ((self.slope @ spread) * self.slope).sum(-1)
-        return self.find_means(latents).square() + own.clamp(min=0)
+            return torch.einsum("cgux,cngx->cngu", pair.flatten(-2), spread.flatten(-2)).clamp(min=0)
+        return ((self.slope @ spread) * self.slope).sum(-1).clamp(min=0)
 
 
-def _count_orders(successes: Tensor, trials: Tensor) -> Tensor:
+def count_orders(successes: Tensor, trials: Tensor) -> Tensor:
     """Return the logarithms of in how many orders the successes may come."""
     return torch.lgamma(trials + 1) - torch.lgamma(successes + 1) - torch.lgamma(trials - successes + 1)

@@ -107,19 +107,27 @@ class GaussianRows:
         """What the factors of finite latents read, behind nothing of the Gaussian laws."""
         return [*[None] * len(self.blocks), *(() if self.finite is None else self.finite.parts)]
 
+    @property
+    def has_bits(self) -> bool:
+        """Whether some of what is observed are bits, in whose place every row has normal values of its own."""
+        return any(part.trials is not None for part in self.parts)
+
     def is_latent(self, block: Block) -> bool:
         """Whether the elements of a block are latents."""
         return block.elements[0][0] in self.structure.layout.names
 
-    def cut(self) -> list[GaussianRows]:
-        """Return the rows in parts of a limited number of entries."""
+    def count_together(self) -> int:
+        """Return how many rows, at most, have a limited number of entries together."""
         size = self.structure.size
-        wide = size**2 if len(self.patterns[0]) > 1 else size
+        wide = size**2 if len(self.patterns[0]) > 1 or self.has_bits else size
         for block, number in zip(self.blocks, self.cells, strict=True):
             many, pairs = len(block.scopes), (len(block.scopes[0]) + 2) ** 2
             wide += many * pairs * (block.elements[0][1].numel() if number else 1)
-        wide *= len(self.structure.codes)
-        rows = max(1, _PART // wide)
+        return max(1, _PART // (wide * len(self.structure.codes)))
+
+    def cut(self) -> list[GaussianRows]:
+        """Return the rows in parts of a limited number of entries."""
+        rows = self.count_together()
         if rows >= len(self):
             return [self]
         return [self.select(slice(start, start + rows)) for start in range(0, len(self), rows)]
