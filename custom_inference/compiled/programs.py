@@ -13,6 +13,7 @@ from custom_inference.compiled.bayes.engine import CompiledVB
 from custom_inference.compiled.engine import CompiledExact
 from custom_inference.compiled.gaussian.bits import CompiledBits
 from custom_inference.compiled.gaussian.engine import CompiledGaussian
+from custom_inference.compiled.gaussian.matched import CompiledMatched
 from custom_inference.compiled.gaussian.structure import may_be_gaussian, may_have_bits
 from custom_inference.core.engine import Engine
 from custom_inference.core.latent_values import is_own_of_rows
@@ -36,7 +37,7 @@ def engines_of_program(model: Model) -> Mapping[str, Callable[[], Engine]]:
     if may_be_gaussian(model):
         return {CompiledGaussian.name: CompiledGaussian}
     if may_have_bits(model):
-        return {CompiledBits.name: CompiledBits}
+        return {CompiledMatched.name: CompiledMatched, CompiledBits.name: CompiledBits}
     if not may_have_shares(model):
         return {}
     integrated = all(part_of(model, site) for site in model.unknown_sites)

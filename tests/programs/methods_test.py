@@ -37,7 +37,7 @@ def methods_at(case):
 def test_every_method_is_measured_against_the_reference(name):
     """Bounds are below the evidence, the gap of a guide is its divergence from the exact posterior."""
     case = case_of(name).few(25)
-    approximate = {"mean_field", "gaussian", "amortized", "conjugate"} & set(methods_at(case))
+    approximate = {"mean_field", "gaussian", "amortized", "conjugate", "variational"} & set(methods_at(case))
     compared = ci.compare(list(methods_at(case).values()), case.model, case.data, at=case.globals, progress=False)
     table, rows = compared.table, len(case.data)
     assert not compared.refused and not compared.no_exact
