@@ -18,6 +18,7 @@ from custom_inference.compiled.gaussian.matched import CompiledMatched
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.structure import flatten
 from custom_inference.core.local_inference import LocalSolver
+from custom_inference.core.posteriors import GaussianPosterior
 from custom_inference.em.loop import run_em
 from custom_inference.methods import default_method
 from ppl_models import LogisticPCA, RowBlocks, Site
@@ -187,6 +188,7 @@ def test_bound_and_posterior_are_those_written_with_dense_matrices(name):
     model, data = problem(name)
     params = bind_gaussian(model, data).structure.probe.draw_globals()
     found = solve(model, data, params)
+    assert isinstance(found.posterior, GaussianPosterior)
     x = data.x.numpy() if data.mask is None else np.where(data.mask.numpy(), data.x.numpy(), np.nan)
     for n in range(6):
         bound, mean, covariance = best_bound(x[n], *as_slopes(name, params, data, n))
@@ -205,9 +207,9 @@ def test_bound_is_below_the_evidence_by_a_grid_and_near_it(size):
     odds = bias + nodes @ weight
     log_prior = -0.5 * (nodes**2).sum(1) + size * np.log((axis[1] - axis[0]) / np.sqrt(2 * np.pi))
     each = np.where(np.isnan(x)[:, None], 0.0, -np.logaddexp(0, np.where(x[:, None] == 1, -1, 1) * odds))
-    evidence = logsumexp(each.sum(2) + log_prior, axis=1)
+    evidence = np.asarray(logsumexp(each.sum(2) + log_prior, axis=1))
     params = {"weight": torch.as_tensor(weight), "bias": torch.as_tensor(bias)}
-    found, best = (solve(model, data, params, engine).bound.numpy() for engine in (ENGINE, BEST))
+    found, best = (np.asarray(solve(model, data, params, engine).bound) for engine in (ENGINE, BEST))
     assert (found < best + 1e-9).all()
     assert (best < evidence + 1e-6).all()  # whose expectations are sums over nodes
     assert (found > evidence - 0.25 * size).all()

@@ -2,6 +2,6 @@
 finite latents beside them.
 
 ``affine`` knows their laws, ``structure`` reads them, ``binding`` proves them in rows; ``rows`` has posteriors and
-evidence; ``steps``, ``starts``, ``groups`` and ``engine`` are EM. Of bits ``elements`` are read, in whose place ``bits``
-and ``matched`` have normal values.
+evidence; ``steps``, ``starts``, ``groups`` and ``engine`` are EM. ``elements`` are what is read, in the place of bits
+``bits`` and ``matched`` have normal values.
 """

@@ -1,6 +1,7 @@
 """The structure of programs whose rows have Gaussian latents: every element of every statement is normal, with a mean
 that is affine in the real latents of its row and a scale that does not depend on them; given each value of the finite
-latents that a row has beside them, by which other statements are factors.
+latents that a row has beside them, by which other statements are factors. Where it has none of these, elements may be
+bits and counts of successes, whose log-odds are affine.
 
 So are factor analyses, random intercepts and slopes, random walks, Kalman chains, mixtures of these, and their likes.
 The structure is read by running the program at real latents that are 0 and at unit vectors, at several values of the
