@@ -6,7 +6,7 @@ import torch
 
 import custom_inference as ci
 from ppl_models import SBM, DegreeCorrectedSBM, PoissonSBM
-from tests.programs.graphs import Affine, Blocks, Degrees, Ordered, Rates, Signed, Weighted, planted
+from tests.programs.graphs import Affine, Blocks, Degrees, Foes, Ordered, Rates, Signed, TwoPart, Weighted, planted
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_fits_come_as_far_as_those_of_the_listed_model(kind, listed, site, direc
     assert own.transform().shape == (45, 3) and own.params[site].shape == (3, 3)
 
 
-@pytest.mark.parametrize("kind", [Signed, Weighted, Affine, Ordered])
+@pytest.mark.parametrize("kind", [Signed, Foes, Weighted, TwoPart, Affine, Ordered])
 def test_blocks_are_found_whatever_an_edge_is(kind):
     model = kind(num_blocks=3, num_nodes=54, directed=False)
     found = ci.fit(model, planted(kind, 54, 3, 0, directed=False), progress=False)

@@ -15,6 +15,7 @@ from torch import Tensor
 from custom_inference.compiled.graphs.structure import GraphStructure, structure_of
 from custom_inference.compiled.graphs.views import views_of
 from custom_inference.compiled.reading import NotCompiled
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.families.blocks.rows import SbmRows
 from ppl_models import Data, GraphData, GraphModel, MethodError
 
@@ -70,6 +71,11 @@ class DyadRows:
         if bool(law.find_unknown(value).any()):
             raise NotCompiled(f"{type(model).__name__} is not compiled: {law.kind.__name__} has further values here")
         zero = law.features(nothing)[0]
+        needed, fits = (
+            8.0 * len(value) * (4 + 8 * len(zero)),
+            "SVI(batch_size=...) takes a sample of the dyads in each step",
+        )
+        require(f"a graph of {len(value)} dyads other than 0", needed, allowed=memory_limit(), fits=fits)
         change = (law.features(value) - zero).numpy()
         hidden = np.empty((2, 0), np.int64) if data.hidden is None else data.hidden.numpy()
         offset = float((law.base(value) - law.base(nothing)).sum()) + data.num_dyads * float(law.base(nothing))

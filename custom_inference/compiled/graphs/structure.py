@@ -17,17 +17,20 @@ from torch import Tensor
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.graphs.program import GraphProgram
 from custom_inference.compiled.graphs.propensities import Propensities, candidates, find_ends
-from custom_inference.compiled.laws import Law, PoissonLaw, TabulatedLaw
+from custom_inference.compiled.laws import ExponentialLaw, Law, NormalLaw, PoissonLaw, TabulatedLaw
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, alike, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement
 from custom_inference.compiled.sources import Entries, EntrySource, ProgramSource, Source
 from custom_inference.core.dyads import dyad_number
 from ppl_models import Data, GraphData, GraphModel
+from ppl_models.core.errors import warn_of_data
 
 #: Dyads without a node in common that are run at once, at most; and random assignments of pairs of labels to them on
 #: which the laws of all are compared.
 _MATCHED, _COMPARED = 256, 3
+#: How many times as far from 0 as from each other weights of a normal may be: of squares no more digits are left.
+_FAR = 1e5
 #: Values of a law that is no exponential family, at most, to be counted one by one.
 _MOST_VALUES = 64
 #: Dyads that the factors are proved on at once, random globals and labels, and by how much they may differ.
@@ -241,6 +244,17 @@ def _find_law(
         law = TabulatedLaw(law.kind, law.names, law.sizes, values)
     if not bool(law.features(values).isfinite().all()):
         raise NotCompiled(f"'{name}' has the law {law.kind.__name__}, under which a dyad cannot be 0")
+    stored = program.data.x.values()
+    if "spread" in law.kinds.values() and bool(stored.mean().abs() > _FAR * stored.std()):
+        raise NotCompiled(
+            f"'{name}' is about {float(stored.mean()):.3g}, so far from 0 that sums of squares are rounded"
+        )
+    seen = program.model.num_dyads(program.data.num_nodes)
+    if type(law) in (NormalLaw, ExponentialLaw) and 2 * program.data.num_edges < seen:
+        found = f"{seen - program.data.num_edges} of {seen} dyads are not stored, and 0 under a density"
+        warn_of_data(
+            f"{found}; Hurdle(law, probs) has a probability of 0, and mask= hides dyads that were not observed"
+        )
     return program, law, stated
 
 
