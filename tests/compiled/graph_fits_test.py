@@ -85,7 +85,15 @@ class Twice(Blocks):
 def test_an_axis_may_stand_twice():
     model = Twice(num_blocks=2, num_nodes=6)
     assert model.shapes["p"] == (2, 2) and model.dims["p"] == ("component", "to_component")
-    found = ci.fit(model, planted(Blocks, 6, 2, 1, directed=True), progress=False, method="svi_normal", steps=30)
+    found = ci.fit(
+        model,
+        planted(Blocks, 6, 2, 1, directed=True),
+        progress=False,
+        method="gibbs",
+        warmup=5,
+        num_samples=5,
+        chains=1,
+    )
     assert found.to_arviz().posterior["p"].dims == ("chain", "draw", "component", "to_component")
 
 

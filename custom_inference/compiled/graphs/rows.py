@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.graphs.structure import GraphStructure, structure_of
 from custom_inference.compiled.graphs.views import views_of
 from custom_inference.compiled.reading import NotCompiled
@@ -107,6 +108,25 @@ class DyadRows:
     def to(self, dtype: torch.dtype) -> DyadRows:
         """Return the rows with results of another type; sums over a graph are in double precision whatever that is."""
         return self if self.like.dtype == dtype else replace(self, like=self.like.to(dtype))
+
+    @property
+    def blocks(self) -> tuple[Block, Block]:
+        """The laws of the nodes and of the dyads."""
+        return self.structure.nodes, self.structure.dyads
+
+    #: What laws read of data beside their features.
+    parts: ClassVar[tuple[None, None]] = (None, None)
+
+    def statistics(self, labelled: Tensor, counted: Tensor) -> list[Tensor]:
+        """Return what both laws count, from probabilities (N, K) of labels and expected features (K, K, F) of dyads."""
+        nodes = labelled.sum(0) if self.structure.alike_nodes else labelled
+        return [nodes.reshape(1, 1, -1, labelled.shape[1]), counted.flatten(0, 1)[None, :, None]]
+
+    def partners(self, phi: Floats, rates: Floats, number: Floats, side: int) -> Floats:
+        """Return the sums (N,) over the observed dyads of nodes on a side of the others' numbers (N,) times E[rates]
+        between labels, (K, K), at responsibilities (N, K)."""
+        others = (self.firsts if side else self.seconds)(number[:, None] * phi)
+        return (phi * (others @ (rates if side else rates.T))).sum(1)
 
     @cached_property
     def degrees(self) -> Floats:

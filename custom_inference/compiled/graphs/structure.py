@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -64,6 +65,12 @@ class GraphStructure:
     def log_labels(self, flat: Tensor) -> Tensor:
         """Return log p (U, K) of the labels of nodes."""
         return self.nodes.law.natural(self.nodes.parameters(flat))[0, 0]
+
+    def look_up(self, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the natural parameters (K, K, F) of dyads between labels, and log p (U, K) of labels."""
+        flat, size = self.entries.flatten({s: values[s] for s in self.entries.shapes}), self.program.num_labels
+        natural = self.dyads.law.natural(self.dyads.parameters(flat))[0, :, 0]
+        return natural.reshape(size, size, -1), self.log_labels(flat)
 
 
 #: Model -> its structure; and why others have none.
