@@ -58,6 +58,11 @@ class GraphModel(Model):
     }
 
     @property
+    def first_nodes(self) -> int | None:
+        """How many nodes are of the first of two modes; None where all are of one kind."""
+        return None
+
+    @property
     def data_kind(self) -> str:
         return ("multi" if self.edge_kind == "counts" else "") + ("digraph" if self.directed else "graph")
 

@@ -9,9 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyro
 import pyro.distributions as dist
+import torch
 from torch.distributions import constraints
 
-from ppl_models import GraphModel, Site
+from ppl_models import GraphModel, Site, TwoModeModel
 from ppl_models.distributions import Hurdle, Labelling, Signs
 
 PAIR = ("component", "to_component")
@@ -162,6 +163,26 @@ class Degrees(Rates):
 
     def law(self, values, a, b, i, j):
         return dist.Poisson(values["rate"][a, b] * values["often"][i] * values["often"][j])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Readers(TwoModeModel):
+    """Which readers like which books, by the sorts of both."""
+
+    axes: ClassVar[Mapping[str, str]] = {**TwoModeModel.axes, "sort": "num_blocks"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        **NODES,
+        "sort_size": Site("global", ("sort",), support=constraints.simplex),
+        "p": Site("global", ("component", "sort"), support=constraints.unit_interval),
+    }
+
+    def __call__(self, x=None, **plate):
+        values = self.sample_globals()
+        graph, readers = self.graph(x, **plate), self.num_first
+        sizes = values["size"].expand(readers, -1), values["sort_size"].expand(graph.num_nodes - readers, -1)
+        z = pyro.sample("block", Labelling(torch.cat(sizes)))
+        with graph as (i, j):
+            return graph.observe("x", dist.Bernoulli(values["p"][z[..., i], z[..., j]]))
 
 
 def planted(kind: type[Any], size: int, blocks: int, seed: int, *, directed: bool, loops: bool = False) -> np.ndarray:

@@ -188,7 +188,7 @@ class DyadMeanField(DyadEngine):
 def _start_cold(at: DyadTables, rows: DyadRows, generator: torch.Generator | None) -> Floats:
     """Return the best phi that sweeps find from the labels' laws alone, and from some divisions of the nodes."""
     size = rows.num_labels
-    phi = np.ascontiguousarray(np.broadcast_to(softmax(at.labels, 1), (len(rows), size)))
+    phi = np.broadcast_to(softmax(at.labels, 1), (len(rows), size)).copy()
     if size == 1:
         return phi
     seed = 0 if generator is None else int(torch.randint(2**31, (), generator=generator))

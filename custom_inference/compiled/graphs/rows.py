@@ -79,17 +79,16 @@ class DyadRows:
         require(f"a graph of {len(value)} dyads other than 0", needed, allowed=memory_limit(), fits=fits)
         change = (law.features(value) - zero).numpy()
         hidden = np.empty((2, 0), np.int64) if data.hidden is None else data.hidden.numpy()
-        offset = float((law.base(value) - law.base(nothing)).sum()) + data.num_dyads * float(law.base(nothing))
+        seen = model.num_dyads(size) - hidden.shape[1]
+        offset = float((law.base(value) - law.base(nothing)).sum()) + seen * float(law.base(nothing))
         i, j = ends.numpy()
         loop, unseen = i == j, hidden[0] == hidden[1]
-        loops, seen = np.zeros((size, len(zero))), np.full(size, float(model.self_loops))
+        loops, loop_seen = np.zeros((size, len(zero))), np.full(size, float(model.self_loops))
         loops[i[loop]] = change[loop]
-        seen[hidden[0, unseen]] = 0.0
+        loop_seen[hidden[0, unseen]] = 0.0
         like = data.x.values().new_zeros(())
-        return cls(
-            structure, data, i[~loop], j[~loop], change[~loop], zero.numpy(), hidden[:, ~unseen], loops, seen, offset,
-            like,
-        )  # fmt: skip
+        apart = i[~loop], j[~loop], change[~loop], zero.numpy(), hidden[:, ~unseen]
+        return cls(structure, data, *apart, loops, loop_seen, offset, like)
 
     def __len__(self) -> int:
         return self.data.num_nodes
@@ -172,6 +171,9 @@ class DyadRows:
         size = len(self)
         found = np.zeros((size, size, len(self.zero)))
         seen = 1.0 - np.eye(size) if self.directed else np.triu(np.ones((size, size)), 1)
+        first = self.structure.model.first_nodes
+        if first is not None:
+            seen[first:] = seen[:, :first] = 0.0
         seen[self.hidden[0], self.hidden[1]] = 0.0
         found += seen[:, :, None] * self.zero
         found[self.i, self.j] += self.change

@@ -116,7 +116,12 @@ class Matching:
     @classmethod
     def of(cls, program: GraphProgram, generator: torch.Generator) -> Matching:
         """Draw as many as there are, up to a limit."""
-        size = program.data.num_nodes
+        size, first = program.data.num_nodes, program.model.first_nodes
+        if first is not None:
+            number = min(first, size - first, _MATCHED)
+            sides = (torch.randperm(nodes, generator=generator)[:number] for nodes in (first, size - first))
+            i, j = next(sides), next(sides) + first
+            return cls(i, j, dyad_number(program.model, i, j, size))
         pairs = torch.randperm(size, generator=generator)[: 2 * min(size // 2, _MATCHED)].reshape(-1, 2)
         pairs = pairs if program.model.directed else pairs.sort(1).values
         return cls(pairs[:, 0], pairs[:, 1], dyad_number(program.model, pairs[:, 0], pairs[:, 1], size))
@@ -211,7 +216,9 @@ def _derive(
         part, start = slice(start, start + max(width, 1)), start + max(width, 1)
         of_dyads.append(_above(source, asked[1], part, symmetric, entries))
     nodes, dyads = Block(laws[program.node_site], ((),), (), sources[0]), Block(law, ((),), (), tuple(of_dyads))
-    return GraphStructure(program, probe, entries, nodes, dyads, symmetric, alike_nodes, Propensities({}))
+    return GraphStructure(
+        program, probe, entries, nodes, dyads, symmetric, alike_nodes, Propensities({}, model.first_nodes)
+    )
 
 
 def _find_propensities(
@@ -230,7 +237,7 @@ def _find_propensities(
         raise NotCompiled(
             f"the law of '{name}' differs between dyads, and not by a number of each of their nodes alone"
         )
-    return Propensities(ends)
+    return Propensities(ends, structure.model.first_nodes)
 
 
 def _find_law(
