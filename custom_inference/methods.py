@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 
 from custom_inference.checks.exact import Exact
-from custom_inference.compiled.default import ByDensity, is_compilable
+from custom_inference.compiled.default import ByDensity, is_compilable, within_reach
 from custom_inference.compiled.programs import engines_of_program, is_sampled_by_sums
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import EXACT_UP_TO
@@ -279,7 +279,7 @@ def methods_for(model: Model) -> list[str]:
     They are what ``fit(model, x, method=...)`` and the command line take. Raises ModelError for what is no model.
     """
     model = require_model(model)
-    return [name for name, make in methods_of(model).items() if refusal(make(), model) is None]
+    return [name for name, make in within_reach(model, methods_of(model)).items() if refusal(make(), model) is None]
 
 
 @functools.cache

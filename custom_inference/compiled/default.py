@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -16,12 +17,16 @@ from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.evidence import enumerate_table
 from custom_inference.core.programs.reference import count_configurations, count_reals, is_cheap
 from custom_inference.core.programs.windows import settle
+from custom_inference.core.registry import family_of
 from custom_inference.core.stages import Stage, Stages
 from ppl_models import Data, Model
 from ppl_models.core.errors import warn_caller
 from ppl_models.core.hierarchy import is_function, typical_values
 from ppl_models.data.held import Source
 from ppl_models.data.row_blocks import RowBlocks
+from ppl_models.distributions.labellings import MAX_LABELINGS
+
+_Any = TypeVar("_Any")
 
 #: Rows that an evaluation is first timed on, the seconds it must take for its rows to tell (fewer are what a call costs
 #: at any size), evaluations of a fit with its starts, and the times of an evaluation that one with its gradient takes.
@@ -30,6 +35,17 @@ _ROWS, _TELLING, _EVALUATIONS, _GRADIENT = 16, 0.02, 400, 3.0
 _NODES, _QUICK = 25.0, 2.0**17
 #: Seconds of a fit above which they are told.
 _LONG = 20.0
+
+#: Methods that sum over all labellings of a graph.
+_LISTING = ("exact", "em", "svi_delta", "svi_normal", "nuts")
+
+
+def within_reach(model: Model, methods: Mapping[str, _Any]) -> dict[str, _Any]:
+    """Return the methods without those that sum over all labellings, where a graph of one's own has too many."""
+    family = family_of(model)
+    nodes = getattr(model, "num_nodes", 0) if family.compiled else 0
+    few = nodes * math.log(model.local_shape[0] if nodes else 1) <= math.log(MAX_LABELINGS)
+    return {name: make for name, make in methods.items() if few or name not in _LISTING}
 
 
 def is_compilable(model: Model, x: Source | None = None) -> bool:

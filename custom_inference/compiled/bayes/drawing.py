@@ -131,7 +131,7 @@ class GlobalsDrawer:
 
     def _move_entries(self, site: str, role: str, own: Sequence[Tensor], value: Tensor) -> Tensor:
         """Take slice steps of every entry on the unconstrained scale."""
-        prior = entry_prior(self.model, site, value)
+        prior = entry_prior(self.steps.model, site, value)
         transform: Any = biject_to(constraints.real if role == "place" else prior.support)
         free = transform.inv(value)
 
