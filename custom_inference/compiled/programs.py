@@ -54,12 +54,13 @@ def _make_admixture(name: str) -> Engine:
 
 
 def may_have_shares(model: Model) -> bool:
-    """Whether a row has one vector of several shares or activations, and choices at most beside it, as declared."""
+    """Whether a row has one vector of several shares or activations, or one share, and choices at most beside it, as
+    declared."""
     sites = [model.sites[name] for name in model.row_latents]
     real = [site for site in sites if site.choice is None and (site.support is None or not site.support.is_discrete)]
-    if len(real) != 1 or len(real[0].dims) != 1 or len(real[0].plates) > 1:
+    if len(real) != 1 or len(real[0].dims) > 1 or len(real[0].plates) > 1:
         return False
-    return model.sizes[real[0].dims[0]] > 1 and of_element(real[0].support) in (
-        constraints.simplex,
-        constraints.positive,
-    )
+    support = of_element(real[0].support)
+    if not real[0].dims:
+        return support is constraints.unit_interval  # a Beta: shares of two
+    return model.sizes[real[0].dims[0]] > 1 and support in (constraints.simplex, constraints.positive)
