@@ -14,7 +14,7 @@ import torch
 
 from custom_inference.checks.exact import Exact
 from custom_inference.compiled.default import ByDensity, is_compilable
-from custom_inference.compiled.programs import engines_of_program, is_sampled_by_sums
+from custom_inference.compiled.programs import engines_of_program, is_sampled_by_choices, is_sampled_by_sums
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
@@ -262,7 +262,8 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
         if model.rows_are_independent:
             found["amortized"] = partial(SVI, guide="amortized")
     found |= {"svi_delta": partial(SVI, guide="delta"), "svi_normal": partial(SVI, guide="normal"), "nuts": NUTS}
-    if family.sampler is not None or (is_sampled_by_sums(model) and is_compilable(model)):
+    sampled = is_sampled_by_sums(model) or is_sampled_by_choices(model)
+    if family.sampler is not None or (sampled and is_compilable(model)):
         found["gibbs"] = CollapsedGibbs
     return {**found, **family.methods}
 

@@ -38,6 +38,8 @@ def engines_of_program(model: Model) -> Mapping[str, Callable[[], Engine]]:
         return {}
     integrated = all(part_of(model, site) for site in model.unknown_sites)
     names = ["vb", "conjugate"] if integrated else ["conjugate"]
+    if [part_of(model, site) for site in model.unknown_sites] == ["proportion"]:
+        names.append("cvb0")  # of tokens
     return {name: partial(_make_admixture, name) for name in names}
 
 
@@ -47,10 +49,16 @@ def is_sampled_by_sums(model: Model) -> bool:
     return is_own_of_rows(model) and not model.has_continuous_locals
 
 
+def is_sampled_by_choices(model: Model) -> bool:
+    """Whether a program may have chains that draw choices, shares and globals in turn: rows with shares, of which
+    nothing but x is observed."""
+    return is_own_of_rows(model) and may_have_shares(model) and len(model.sites_of("observed")) == 1
+
+
 def _make_admixture(name: str) -> Engine:
     """Make an engine of programs of shares. Its kernels are those of families, whose records know methods, which know
     this module: it is loaded where it is needed."""
-    return import_module("custom_inference.compiled.admixture.engine").ENGINES[name]()
+    return import_module("custom_inference.compiled.admixture.engines").ENGINES[name]()
 
 
 def may_have_shares(model: Model) -> bool:

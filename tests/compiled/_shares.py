@@ -32,8 +32,12 @@ class OfShares(ComponentModel):
     def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
         values = self.sample_globals()
         with self.rows(x, mask, batch_size, num_rows) as rows:
-            share = pyro.sample("share", dist.Dirichlet(torch.tensor(ALPHA[: self.num_components])))
+            share = pyro.sample("share", dist.Dirichlet(self.alpha))
             return self.state_row(rows, share, values)
+
+    @property
+    def alpha(self) -> torch.Tensor:
+        return torch.tensor(ALPHA[: self.num_components])
 
     def state_row(self, rows: Any, share: Any, values: Any) -> Any:
         raise NotImplementedError
@@ -63,6 +67,15 @@ class TopicOfTokens(OfShares):
 
     def state_row(self, rows, share, values):
         return rows.observe("x", dist.Categorical(values["topic"][self.choose(share)]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EvenTopics(TopicOfTokens):
+    """The same with shares that tell no topics apart."""
+
+    @property
+    def alpha(self) -> torch.Tensor:
+        return torch.full((self.num_components,), 0.5)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -223,7 +223,3 @@ def _scale(model: Model, state: GlobalPosteriors, step: EStep, rows: AdmixtureRo
     found = best_scale(power, rate * step.statistics["share"], mass)
     moved = {s: one * found[owner[entries.slices[s]]].reshape(one.shape) for s, one in state.rate.items()}
     return GlobalPosteriors(state.concentration, state.chance, state.shape, moved)
-
-
-#: Name -> engine.
-ENGINES: dict[str, type[AdmixturePoints]] = {one.name: one for one in (AdmixtureVB, AdmixturePoints)}

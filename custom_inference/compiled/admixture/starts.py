@@ -9,7 +9,6 @@ from torch import Tensor
 
 from custom_inference.compiled.admixture.reader import recall_admixture
 from custom_inference.compiled.admixture.rows import AdmixtureRows
-from custom_inference.compiled.admixture.structure import AdmixtureStructure
 from custom_inference.compiled.probes import Probe
 from custom_inference.compiled.steps import Steps
 from custom_inference.core.align import match_components
@@ -88,13 +87,8 @@ class AdmixtureStarts(Proposals):
         structure = self.structure_if_known(model)
         if structure is None:
             return first is second
-        one, other = (self._profiles(structure, values_of(model, state)) for state in (first, second))
+        one, other = (structure.profile(values_of(model, state)) for state in (first, second))
         return bool((match_components(one, other).similarity > _ALIKE).all())
-
-    @staticmethod
-    def _profiles(structure: AdmixtureStructure, values: dict[str, Tensor]) -> Tensor:
-        flat = structure.entries.flatten({site: value.double() for site, value in values.items()})
-        return torch.cat([one.block.parameters(flat)[0].flatten(1) for one in structure.observed], 1)
 
     @staticmethod
     def structure_if_known(model: Model) -> Any:

@@ -118,6 +118,12 @@ class AdmixtureStructure:
             parts.append(self.encode(share) if own_part else finite[:, own[latent.name]])
         return torch.cat(parts, 1)
 
+    def profile(self, values: Mapping[str, Tensor]) -> Tensor:
+        """Return all parameters of every component, (K, M)."""
+        flat = self.entries.flatten({site: value.double() for site, value in values.items()})
+        blocks = [one.block.parameters(flat)[0].flatten(1) for one in self.observed]
+        return torch.cat([*blocks, *(one.block.parameters(flat)[0, 0, :, :-1].T for one in self.responses)], 1)
+
     def steps_of(self, model: Model, like: Tensor) -> Steps:
         """Return the M step of a model with this structure, found once."""
         known = self.steps.setdefault(like.dtype, weakref.WeakKeyDictionary())
