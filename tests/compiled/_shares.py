@@ -250,3 +250,16 @@ class SquaredResponse(Supervised):
 
     def average(self, share, z, weight):
         return weight[z].mean(-1) ** 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExposedRates(SharesOfRates):
+    """The same times what a row is exposed to."""
+
+    sites: ClassVar[Any] = {**SharesOfRates.sites, "exposure": Site("given", (), ROW, constraints.positive)}
+
+    def __call__(self, x=None, exposure=None, *, mask=None, batch_size=None, num_rows=1):
+        rate = self.sample("rate")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            share = pyro.sample("share", dist.Dirichlet(self.alpha))
+            return rows.observe("x", dist.Poisson(rows.of(exposure).unsqueeze(-1) * (share @ rate)))

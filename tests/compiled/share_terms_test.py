@@ -16,6 +16,7 @@ from tests.compiled._shares import (
     ALPHA,
     BetaOfBits,
     BetaOfChoices,
+    ExposedRates,
     SharesOfRates,
     SquaredResponse,
     Supervised,
@@ -37,10 +38,10 @@ def doubles():
     torch.set_default_dtype(torch.float32)
 
 
-def solved(model, x, y=None, engine=None, **params):
+def solved(model, x, y=None, exposure=None, **params):
     """The E step where nothing moves any more, at these globals."""
-    engine = (engine or AdmixturePoints()).at_length()
-    others = {} if y is None else {"y": y}
+    engine = AdmixturePoints().at_length()
+    others = {name: value for name, value in (("y", y), ("exposure", exposure)) if value is not None}
     rows = engine.rows(model, model.prepare(x, dtype=torch.float64, **others))
     values = {site: torch.as_tensor(value) for site, value in params.items()}
     return engine.e_step(model, values, rows)
@@ -97,6 +98,15 @@ def test_rates_by_shares_have_their_bound():
 
         assert np.isclose(float(step.bound[n]), height(concentration), rtol=1e-9)
         assert_stationary(height, concentration)
+
+
+def test_rates_are_multiplied_by_what_rows_are_exposed_to():
+    exposure = np.array([0.5, 1.0, 2.0, 3.0])
+    step = solved(made(ExposedRates), COUNTS, exposure=exposure, rate=RATE)
+    for n in range(ROWS):
+        own = solved(made(SharesOfRates), COUNTS[n : n + 1], rate=RATE * exposure[n])
+        assert np.isclose(float(step.bound[n]), float(own.bound), rtol=1e-8)
+        assert torch.allclose(step.locals["concentration"][n], own.locals["concentration"][0], atol=1e-4)
 
 
 def test_rates_by_shares_are_bounded_below_their_evidence():
