@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.admixture.labels import find_axes
+from custom_inference.compiled.admixture.reader import recall_admixture
+from custom_inference.compiled.admixture.structure import AdmixtureStructure
 from custom_inference.compiled.derive import structure_if_known, structure_of
 from custom_inference.compiled.moves import Exchangeable, find_exchangeable
 from custom_inference.compiled.reading import NotCompiled
@@ -29,13 +32,13 @@ _SAME = 1e-9
 def find_places(model: Model) -> list[Exchangeable]:
     """Find the axes of the globals of a program along which values may be reordered: the rows do not tell their places
     apart, nor do the priors. None of a program that was not compiled."""
-    structure = structure_if_known(model)
+    structure, of_shares = structure_if_known(model), recall_admixture(model)
     if structure is None:
-        return []
+        return [] if of_shares is None else [one for one in find_axes(of_shares) if _keeps_priors(of_shares, one)]
     return [one for one in find_exchangeable(structure) if _keeps_priors(structure, one)]
 
 
-def _keeps_priors(structure: Structure, places: Exchangeable) -> bool:
+def _keeps_priors(structure: Structure | AdmixtureStructure, places: Exchangeable) -> bool:
     values = structure.probe.draw_globals()
     one, other = (
         structure.model.log_prior(dict(v))
@@ -69,7 +72,8 @@ def reorder(
 def _latents_of(model: Model, places: Exchangeable) -> set[str]:
     """The latents whose values, or whose elements, are the places."""
     structure = structure_if_known(model)
-    assert structure is not None
+    if structure is None:
+        return set()
     return {structure.variables.names[v] for v in (*places.choices, *(v for group in places.bits for v in group))}
 
 
