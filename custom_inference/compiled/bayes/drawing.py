@@ -20,6 +20,7 @@ from custom_inference.compiled.bayes.beliefs import SAID, entry_prior
 from custom_inference.compiled.bayes.hidden import draw_hidden, draw_said
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.laws import COUNTED
+from custom_inference.compiled.newton import solve_normal
 from custom_inference.compiled.open_sites import OpenSites
 from custom_inference.compiled.steps import Steps, steps_of
 from custom_inference.compiled.structure import Bound
@@ -105,8 +106,7 @@ class GlobalsDrawer:
     ) -> None:
         parameters = block.parameters(flat)
         said = draw_said(block.law, features, parameters, self.generator)
-        parts = parameters.split([max(size, 1) for size in block.law.sizes], -1)
-        for name, source, part in zip(block.law.names, block.sources, parts, strict=True):
+        for name, source, part in block.take_apart(parameters):
             if name in said and source.sites & set(sites):
                 draw_hidden(source, said[name], part, flat, total, self.generator)
 
@@ -149,12 +149,8 @@ class GlobalsDrawer:
         sites = self.steps.sites_in("linear")
         if not sites:
             return {}
-        matrix, right = self.steps.system(counted, values, sites)
-        scale = matrix.diagonal().rsqrt()  # unknowns may have any units
-        root = torch.linalg.cholesky(scale[:, None] * matrix * scale)
-        noise = torch.as_tensor(self.generator.standard_normal(len(right)))
-        mean = torch.cholesky_solve((scale * right).unsqueeze(-1), root)[:, 0]
-        drawn = scale * (mean + torch.linalg.solve_triangular(root.mT, noise.unsqueeze(-1), upper=True)[:, 0])
+        mean, root = solve_normal(*self.steps.system(counted, values, sites))
+        drawn = mean + root @ torch.as_tensor(self.generator.standard_normal(len(mean)))
         parts = drawn.split([values[site].numel() for site in sites])
         return {site: part.reshape(values[site].shape) for site, part in zip(sites, parts, strict=True)}
 
