@@ -31,6 +31,7 @@ from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.gamma import Gamma
 from custom_inference.families.conjugate.normal import Normal
 from ppl_models import Model, PriorError
+from ppl_models.core.hierarchy import arguments_of, is_function
 from ppl_models.core.priors import is_flat, support_of
 
 #: Sweeps after which the scale of open sites is found anew: at first chains are far from where they end.
@@ -177,6 +178,11 @@ class GlobalsDrawer:
 
     def _open_density(self, sites: OpenSites) -> Callable[[Tensor], Tensor]:
         """Return the log density of the open sites on the unconstrained scale as a function of one vector."""
+        moved, priors = {*sites.maps}, self.model.priors
+        unknown = [site for site in self.model.unknown_sites if not is_flat(priors[site])]
+        priced = [site for site in unknown if ({site} | {*arguments_of(priors[site])}) & moved]
+        plain = {s: self.model.prior(s, like=sites.fixed[s]) for s in priced if not is_function(priors[s])}
+        others = [site for site in priced if site not in plain]
 
         def density(vector: Tensor) -> Tensor:
             free = sites.split(vector)
@@ -185,7 +191,9 @@ class GlobalsDrawer:
                 for s, v in free.items()
             ]).sum()  # fmt: skip
             try:
-                prior = self.model.log_prior({**sites.fixed, **sites.values(free)})
+                values = {**sites.fixed, **sites.values(free)}
+                prior = self.model.log_prior(values, others) if others else vector.new_zeros(())
+                prior = sum((own.log_prob(values[site]) for site, own in plain.items()), prior)
             except ValueError:  # where no prior is defined
                 return vector.new_tensor(-torch.inf)
             found = sites.expect(free) + prior + volume
