@@ -116,7 +116,7 @@ def _coordinates(fit: Fit, sites: list[str]) -> _Coordinates:
     maps: dict[str, Any] = {}
     each: dict[str, Tensor] = {}
     for site in sites:
-        change, possible = biject_to(fit.model.sites[site].support or constraints.real), fit.model.possible(site)
+        change, possible = biject_to(fit.model.supports[site] or constraints.real), fit.model.possible(site)
         value = fit.params[site].double()
         maps[site] = change if possible is None else _OfPossible(change, possible.expand(value.shape))
         each[site] = maps[site].inv(value)

@@ -29,7 +29,7 @@ def parts_in(block: Block, model: Model, entries: Entries) -> Iterator[tuple[str
     """Yield (site, part) of all entries in a block: "mixed" where there is no closed form."""
     for name, source in zip(block.law.names, block.sources, strict=True):
         for site in source.sites:
-            yield site, source.part_of(block.law.kinds.get(name, ""), site, model.sites[site].support, entries)
+            yield site, source.part_of(block.law.kinds.get(name, ""), site, model.supports[site], entries)
 
 
 #: Rates and standard deviations are kept above this.

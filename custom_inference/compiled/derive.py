@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -107,10 +107,13 @@ def _ranges(density: RowDensity) -> list[list[list[float]]]:
     return Variables.of(density.layout, density.plates).ranges
 
 
-def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> Structure:
+def derive(
+    model: Model, data: Data, variables: Variables, *, seed: int = 0, without: Collection[str] = ()
+) -> Structure:
     """Read the structure of a program off runs of it on some of the rows; binding rows to it proves it.
 
-    data: dense. variables: the latents of its rows, which are all finite.
+    data: dense. variables: the finite latents of its rows, which are all but for those of the statements ``without``,
+    which are left to others.
 
     Raises NotCompiled, with the reason, where the program is not a product of factors that can be read.
     """
@@ -125,17 +128,24 @@ def derive(model: Model, data: Data, variables: Variables, *, seed: int = 0) -> 
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise NotCompiled(f"it does not run on values that differ between rows ({reason})") from None
     entries = Entries({site: tuple(shape) for site, shape in model.shapes.items()})
-    groups = [group for name in scopes for group in _group(name, scopes[name], varying[name], variables.of_site(name))]
+    groups = [
+        group
+        for name in scopes
+        if name not in without
+        for group in _group(name, scopes[name], varying[name], variables.of_site(name))
+    ]
     for group in groups:
         number = math.prod(float(variables.sizes[v]) for v in group.parents)
         if number > WIDEST:
             raise NotCompiled(f"'{group.statement}' depends on {number:.3g} values at once, of at most {WIDEST}")
     zeros = torch.zeros(len(data), len(variables), dtype=torch.long)
     stated = probe.read(probe.fingerprints[0], zeros, torch.arange(len(data)))
-    if not all(one.law.exponential for one in stated.values()):  # of which all values are asked
+    if not all(
+        one.law.exponential for name, one in stated.items() if name not in without
+    ):  # of which all values are asked
         zeros = torch.zeros(len(every), len(variables), dtype=torch.long)
         stated = replace(probe, data=every).read(probe.fingerprints[0], zeros, torch.arange(len(every)))
-    laws = {name: choose_law(name, one, variables) for name, one in stated.items()}
+    laws = {name: choose_law(name, one, variables) for name, one in stated.items() if name not in without}
     structure = Structure(model, variables, entries, laws, groups, [], probe)
     structure.blocks = combine(_make_blocks(structure))
     return structure

@@ -128,8 +128,8 @@ def _list_turned(bound: Bound, axis: Exchangeable) -> Iterator[Exchangeable]:
     for group in dict.fromkeys([*((bit,) for bit in bits if names.count(names[bit]) == 1), tuple(bits)]):
         drawn = [one for one in bound.blocks if one.own is not None and {scope[-1] for scope in one.scopes} & {*group}]
         sites = frozenset[str]().union(*(one.sites for one in drawn)) & {*model.unknown_sites}
-        if group and all(model.sites[site].support in numbers for site in sites):
-            yield replace(axis, choices=group, turned={s: numbers[model.sites[s].support] for s in sites})
+        if group and all(model.supports[site] in numbers for site in sites):
+            yield replace(axis, choices=group, turned={s: numbers[model.supports[s]] for s in sites})
 
 
 def _is_symmetric(structure: Structure, bound: Bound, found: Exchangeable) -> bool:
@@ -232,7 +232,7 @@ def _propose(
     share = usage[[one, other]] / usage[[one, other]].sum().clamp(min=1e-9)
     found = dict(state)
     for site, axes in chosen.sites.items():
-        simplex = model.sites[site].support is constraints.simplex
+        simplex = model.supports[site] is constraints.simplex
         for axis in axes:
             value = found[site].movedim(axis, 0).clone()
             if simplex and axis == found[site].ndim - 1:
@@ -262,7 +262,7 @@ def _bear(
         for axis in axes:
             value = found[site].movedim(axis, 0).clone()
             value[place] = (value.sum(0) - value[place]) / (chosen.size - 1)
-            if model.sites[site].support is constraints.simplex and axis == found[site].ndim - 1:
+            if model.supports[site] is constraints.simplex and axis == found[site].ndim - 1:
                 value = value / value.sum(0)
             found[site] = value.movedim(0, axis)
     return engine.m_step(model, found, solve(found, rows, held=_hold(chosen, rows, place, own)), rows)
@@ -288,7 +288,7 @@ def _apart(
     model: Model, site: str, value: Tensor, axes: tuple[int, ...], places: tuple[int, int], generator: torch.Generator
 ) -> Tensor:
     """Move the values of two places apart, in random directions that are opposite."""
-    support, first = model.sites[site].support, axes[0]
+    support, first = model.supports[site], axes[0]
     moved = value.movedim(first, 0).clone()
     noise = _APART * torch.randn(moved[0].shape, generator=generator, dtype=torch.float64).to(value)
     if support is constraints.simplex and len(axes) == 1 and first == value.ndim - 1:

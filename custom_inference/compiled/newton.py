@@ -72,7 +72,7 @@ class Newton:
         """Return the steps for sites of real numbers that are linear predictors wherever they stand; None for
         others."""
         size = sum(torch.Size(entries.shapes[site]).numel() for site in sites)
-        real = all(model.sites[site].support is constraints.real for site in sites)
+        real = all(model.supports[site] is constraints.real for site in sites)
         plain = all(getattr(model.priors[site], "event_dim", 1) == 0 for site in sites)
         if not (sites and real and plain) or size > _ENTRIES:
             return None

@@ -117,7 +117,7 @@ def _find_sums(
             by_runs.setdefault(id(asked[number].runs), []).append((number, name))
     for keys in by_runs.values():
         begun, programs = time.perf_counter(), [found[key] for key in keys]
-        supports = {s: probe.model.sites[s].support for one in programs for s in one.sites}
+        supports = {s: probe.model.supports[s] for one in programs for s in one.sites}
 
         def evaluate(flat: Tensor, programs: list[Source] = programs) -> list[Tensor]:
             with torch.no_grad():
@@ -134,4 +134,4 @@ def _find_sums(
 def find_vectors(model: Model) -> frozenset[str]:
     """The sites whose entries depend on each other."""
     plain = (constraints.real, constraints.positive, constraints.unit_interval)
-    return frozenset(s for s in model.global_sites if not any(model.sites[s].support is one for one in plain))
+    return frozenset(s for s in model.global_sites if not any(model.supports[s] is one for one in plain))

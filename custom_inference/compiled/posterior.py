@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.elimination import Plan
-from custom_inference.compiled.messages import align
 from custom_inference.compiled.probes import combinations
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.posteriors import CodePosterior, LocalPosterior, TablePosterior
@@ -158,15 +157,8 @@ class FactorPosterior(LocalPosterior):
         variables, number = self.bound.structure.variables, self.bound.structure.variables.layout.num_configurations
         if number > _TABLE:
             raise CapacityError(f"a table of {number:.3g} values a row; at most {_TABLE} are tabulated")
-        total = None
-        every = tuple(range(len(variables)))
-        for table, scope in zip(self._tables(), self.bound.scopes, strict=True):
-            part = align(table, scope, every, variables.sizes)
-            total = part if total is None else total + part
-        assert total is not None
-        flat = total.expand(len(self.bound), *variables.sizes).flatten(1)
-        codes = variables.layout.configurations(self.flat)
-        return codes, torch.log_softmax(flat, -1)
+        flat = self.bound.join(self._tables()).expand(len(self.bound), -1)
+        return variables.layout.configurations(self.flat), torch.log_softmax(flat, -1)
 
     def _codes(self, chosen: Tensor) -> Tensor:
         return self.bound.structure.variables.codes(chosen, self.flat)

@@ -116,9 +116,9 @@ class Variables:
 
     @classmethod
     def of(cls, layout: Layout, plates: frozenset[str]) -> Variables:
-        """Take the elements of finite latents."""
+        """Take the elements of finite latents; codes have 0 where real ones stand."""
         places, options, names = [], [], []
-        for latent in layout:
+        for latent in layout.finite:
             assert latent.options is not None
             start, width = layout.slices[latent.name].start, latent.options.shape[1]
             for element in range(latent.elements):

@@ -3,7 +3,7 @@ what may change places."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from typing import Any
 
 import torch
@@ -15,7 +15,7 @@ from custom_inference.compiled.moves import find_exchangeable, is_same, move_pla
 from custom_inference.compiled.probes import Probe
 from custom_inference.compiled.steps import Steps, steps_if_known, steps_of
 from custom_inference.compiled.structure import Bound, keys_of
-from custom_inference.core.engine import EStep, Params
+from custom_inference.core.engine import Engine, EStep, Params
 from custom_inference.core.proposals import Proposals
 from custom_inference.families.common.distances import distant_rows, squared_distances
 from ppl_models import Model
@@ -83,7 +83,7 @@ class Starts(Proposals):
 
     def propose(self, model: Model, rows: Bound, generator: torch.Generator, attempt: int) -> Params:
         """Race starts at the means of the columns against starts with rows as centres: the better half goes on."""
-        deep, field = rows.structure.is_deep, list[tuple[float, Params]]()
+        deep, field = rows.structure.is_deep, list[Params]()
         # Of few rows, and of sources, several of which a row may have, more optima are poor.
         hard = len(rows) < _FEW or any(one.bits for one in find_exchangeable(rows.structure))
         for number in range(2 * _RACED if hard and not deep else _RACED):
@@ -91,24 +91,8 @@ class Starts(Proposals):
                 state = self._centres(model, rows, generator)
             else:  # along chains tempering leads all states to one
                 state = (self.draw_start if deep else self._anneal)(model, rows, generator)
-            field.append((0.0, state))
-        length = _LAP * (2 if deep else 1)
-        while len(field) > 1:
-            field = [self._run(model, rows, state, length) for _, state in field]
-            field = sorted(field, key=lambda pair: -pair[0])[: len(field) // 2]
-            length *= 2
-        return field[0][1]
-
-    def _run(self, model: Model, rows: Bound, state: Params, length: int) -> tuple[float, Params]:
-        """Take some iterations; return the objective before the last of them, and the state."""
-        value = -torch.inf
-        for _ in range(length):
-            step, before = self.engine.e_step(model, state, rows), value
-            value = self.engine.objective_at(model, state, step.bound)
-            if value - before < _STILL * len(rows):
-                break
-            state = self.engine.m_step(model, state, step, rows)
-        return value, state
+            field.append(state)
+        return race(self.engine, model, rows, field, _LAP * (2 if deep else 1))
 
     def random_starts(self, model: Model, num_rows: int) -> int:
         """Return many where rows are few and M steps are cheap: optima are many there. Races have others among them."""
@@ -187,6 +171,27 @@ class Starts(Proposals):
         """An E step that found these expected features."""
         statistics = dict(zip(keys_of(rows), counted, strict=True))
         return EStep({**statistics, "rows": rows.like.new_tensor(number)}, {}, rows.like)
+
+
+def race(engine: Engine[Any, Any], model: Model, rows: Sized, field: Sequence[Params], length: int = _LAP) -> Params:
+    """Return the best of some states: all take so many iterations, the better half twice as many, and so on."""
+    while len(field) > 1:
+        ended = [_run(engine, model, rows, state, length) for state in field]
+        field = [state for _, state in sorted(ended, key=lambda pair: -pair[0])[: len(field) // 2]]
+        length *= 2
+    return field[0]
+
+
+def _run(engine: Engine[Any, Any], model: Model, rows: Sized, state: Params, length: int) -> tuple[float, Params]:
+    """Take some iterations; return the objective before the last of them, and the state."""
+    value = -torch.inf
+    for _ in range(length):
+        step, before = engine.e_step(model, state, rows), value
+        value = engine.objective_at(model, state, step.bound)
+        if value - before < _STILL * len(rows):
+            break
+        state = engine.m_step(model, state, step, rows)
+    return value, state
 
 
 def one_hot_marginals(rows: Bound, chosen: Tensor) -> list[Tensor]:

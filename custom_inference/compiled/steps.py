@@ -85,8 +85,8 @@ class Steps:
         for site in model.unknown_sites:
             found, prior = parts.get(site, set()), model.priors[site]
             role = "linear" if found == {"place", "linear"} else next(iter(found)) if len(found) == 1 else ""
-            support, families, others = _CONJUGATE.get(role, (None, (), False))
-            if site in asked or is_function(prior) or model.sites[site].support is not support:
+            support, families, others = _CONJUGATE.get(role, ("none", (), False))
+            if site in asked or is_function(prior) or model.supports[site] is not support:
                 continue
             if is_flat(prior) or _is_of(prior, families) or (others and prior.event_dim == 0):
                 roles[site] = role
@@ -181,7 +181,7 @@ class Steps:
         used, model = {site for block in self.blocks for site in block.sites}, self.model
         usual = {support: role for role, (support, *_) in reversed(_CONJUGATE.items())}
         found = {
-            site: (self.roles.get(site, "") if site in used else usual.get(model.sites[site].support, "")) or "open"
+            site: (self.roles.get(site, "") if site in used else usual.get(model.supports[site], "")) or "open"
             for site in model.unknown_sites
         }
         for block in [*self.blocks] * len(found):  # what is open may make others so
@@ -210,7 +210,7 @@ class Steps:
             self.narrowest[site] = float(least.max()) if len(least) else None
             return found
         if site not in self.closed:
-            return find_mode(role, model.prior(site, like=value.double()), model.sites[site].support, own, value, None)
+            return find_mode(role, model.prior(site, like=value.double()), model.supports[site], own, value, None)
         prior = self._pair(site, value)
         if role == "chance":
             return prior.mode(torch.stack(own, -1), floor=FLOOR)[..., 0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from custom_inference.compiled.blocks import Block, Part, lay_out
 from custom_inference.compiled.elimination import Plan
 from custom_inference.compiled.laws import Law
+from custom_inference.compiled.messages import align
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, combinations, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement, Variables, read
@@ -249,6 +250,13 @@ class Bound:
             found.append(block.statistics(own, part, number))
             start += len(block.scopes)
         return found
+
+    def join(self, tables: Sequence[Tensor]) -> Tensor:
+        """Add up the log tables of all factors at all values of all variables together, (N or 1, C)."""
+        sizes = self.structure.variables.sizes
+        every = tuple(range(len(sizes)))
+        aligned = [align(table, scope, every, sizes) for table, scope in zip(tables, self.scopes, strict=True)]
+        return sum(aligned[1:], aligned[0]).expand(-1, *sizes).flatten(1)
 
     def log_evidence(self, flat: Tensor) -> Tensor:
         """Return log p(x_n | globals), (N,)."""

@@ -181,7 +181,7 @@ def _diagonal(matrix: Tensor) -> Tensor:
 
 def _interior(model: Model, site: str, value: Tensor) -> Tensor:
     """Move values off the ends of the unit interval and of the simplex, where densities and slopes may be infinite."""
-    if model.sites[site].support in (constraints.unit_interval, constraints.simplex):
+    if model.supports[site] in (constraints.unit_interval, constraints.simplex):
         return value.clamp(1e-8, 1 - 1e-8)
     return value
 

@@ -126,6 +126,6 @@ def draw_one_component(model: Model, drawn: Mapping[str, Tensor], best: Mapping[
         start[site], dims = best.get(site, value).clone(), list(model.dims[site])
         for axis in (i for i, name in enumerate(dims) if name in ("component", "to_component")):
             start[site].select(axis, chosen).copy_(value.select(axis, chosen))
-            if axis == value.ndim - 1 and model.sites[site].support is constraints.simplex:
+            if axis == value.ndim - 1 and model.supports[site] is constraints.simplex:
                 start[site] = start[site] / start[site].sum(-1, keepdim=True)
     return start

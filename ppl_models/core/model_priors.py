@@ -14,9 +14,9 @@ from torch.distributions import constraints
 
 from ppl_models.core import hierarchy
 from ppl_models.core.errors import ModelError
-from ppl_models.core.priors import is_flat, move_prior, require_prior, require_support, value_if_known
+from ppl_models.core.priors import is_flat, move_prior, require_prior, require_support, support_of, value_if_known
 from ppl_models.core.running import Run, current_run, running
-from ppl_models.core.sites import Declaration
+from ppl_models.core.sites import Declaration, of_element
 
 
 class _Priors(dict[str, Any]):
@@ -106,6 +106,15 @@ class WithPriors(Declaration):
     def unknown_sites(self) -> tuple[str, ...]:
         """The global sites that are to be learned."""
         return tuple(site for site in self.global_sites if value_if_known(self.priors[site]) is None)
+
+    @property
+    def supports(self) -> dict[str, Any]:
+        """Global site -> the support of one element: the declared one, else that of its prior where this is no
+        function."""
+        declared = {site: self.sites[site].support for site in self.global_sites}
+        found = {s: of_element(support_of(self.priors[s])) if own is None else own for s, own in declared.items()}
+        # Gammas say that 0 is among their values, where no law that they are priors of is.
+        return {s: constraints.positive if own is constraints.nonnegative else own for s, own in found.items()}
 
     @property
     def has_functions(self) -> bool:

@@ -1,5 +1,6 @@
 """EM of compiled programs against references in NumPy: M steps, ascent, where it ends, weights, rows in blocks."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -175,6 +176,22 @@ def test_minibatches_run(name):
     start = state_of(one.model, 7)
     fit = ci.EM(batch_size=10, max_iterations=8, search=None).fit(one.model, one.data, init=start, progress=False)
     assert log_posterior(one, fit.globals) > log_posterior(one, start)
+
+
+@PROBLEMS
+def test_globals_without_a_declared_support_have_that_of_their_priors(name, priors):
+    """They have the same closed forms, and one M step reaches the same values."""
+    one, rows = case(name, priors)
+    sites = {site: replace(own, support=None) if own.role == "global" else own for site, own in one.model.sites.items()}
+    bare = type("Undeclared", (type(one.model),), {"sites": sites})(**one.model.settings(), priors={**one.model.priors})
+    undeclared = ENGINE.rows(bare, one.data)
+    declared, found = steps_of(one.model, rows), steps_of(bare, undeclared)
+    assert (found.roles, found.climbing) == (declared.roles, declared.climbing)
+    state = state_of(one.model, 9)
+    expected = ENGINE.m_step(one.model, state, ENGINE.e_step(one.model, state, rows), rows)
+    moved = ENGINE.m_step(bare, state, ENGINE.e_step(bare, state, undeclared), undeclared)
+    for site, value in expected.items():
+        assert torch.allclose(value, moved[site], rtol=1e-6, atol=1e-8), site
 
 
 def test_the_driver_has_the_objective_of_the_engine():

@@ -1,4 +1,4 @@
-"""Rows with Gaussian latents: a Kalman chain, intercepts and slopes of each row, factors."""
+"""Rows with Gaussian latents: a Kalman chain, intercepts and slopes of each row, factors; classes of such rows."""
 
 from __future__ import annotations
 
@@ -140,3 +140,93 @@ class Factors(ComponentModel):
         loading = torch.randn(2, 5, generator=generator)
         truth = {"loading": loading, "mean": torch.arange(5.0), "scale": torch.full((5,), 0.5)}
         return drawn(cls(num_components=2, num_features=5), truth, 40, seed=43, missing=0.1)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class InterceptMixture(RowModel):
+    """Classes of growth with a random intercept: x_nj ~ Normal(level_z + slope_z t_nj + b_n, noise) and b_n ~ Normal(0,
+    spread_z)."""
+
+    num_classes: int
+    num_times: int
+
+    axes: ClassVar[Mapping[str, str]] = {"class": "num_classes", "time": "num_times"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        "size": Site("global", ("class",), support=constraints.simplex),
+        "level": Site("global", ("class",), support=REAL),
+        "slope": Site("global", ("class",), support=REAL),
+        "spread": Site("global", ("class",), support=POSITIVE),
+        "noise": Site("global", (), support=POSITIVE),
+        "t": Site("given", ("time",), ("row",), REAL),
+        "z": Site("latent", (), ("row",), choice="class"),
+        "b": Site("latent", (), ("row",), REAL),
+        "x": Site("observed", ("time",), ("row",), REAL),
+    }
+
+    def default_priors(self) -> dict[str, Any]:
+        scales = dict.fromkeys(("spread", "noise"), dist.LogNormal(-0.5, 0.7))
+        return {**super().default_priors(), "level": dist.Normal(0.0, 5.0), "slope": dist.Normal(0.0, 2.0), **scales}
+
+    def __call__(
+        self, x: Tensor | None = None, *, t: Tensor | None = None, mask: Tensor | None = None,
+        batch_size: int | None = None, num_rows: int = 1,
+    ) -> Tensor:  # fmt: skip
+        of = self.sample_globals()
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            time = torch.arange(self.num_times).to(of["level"]) if t is None else rows.of(t)
+            z = pyro.sample("z", dist.Categorical(of["size"]))
+            b = pyro.sample("b", dist.Normal(0.0, of["spread"][z]))
+            mean = (of["level"][z] + b).unsqueeze(-1) + of["slope"][z].unsqueeze(-1) * time
+            return rows.observe("x", dist.Normal(mean, of["noise"]))
+
+    def prepare(self, data: Any, *, t: Any = None, **settings: Any) -> Data:
+        """Take whole times where none are given."""
+        if t is None and not (isinstance(data, Data) and "t" in data.others):
+            t = np.tile(np.arange(float(self.num_times)), (len(data), 1))
+        return super().prepare(data, **settings, **({} if t is None else {"t": t}))
+
+    @classmethod
+    def example(cls) -> Example:
+        truth = {"size": [0.6, 0.4], "level": [1.0, -0.5], "slope": [0.1, 0.9], "spread": [0.5, 1.0], "noise": 0.3}
+        times = torch.rand(50, 4, generator=torch.Generator().manual_seed(1)) * 3
+        return drawn(cls(num_classes=2, num_times=4), truth, 50, seed=44, missing=0.1, t=times)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class FactorMixture(ComponentModel):
+    """Factor analysers, one a class: x_n ~ Normal(mean_z + f_n loading_z, scale)."""
+
+    num_factors: int = 1
+
+    axes: ClassVar[Mapping[str, str]] = {**ComponentModel.axes, "factor": "num_factors"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        "size": Site("global", ("component",), support=constraints.simplex),
+        "loading": Site("global", ("component", "factor", "feature"), support=REAL),
+        "mean": Site("global", ("component", "feature"), support=REAL),
+        "scale": Site("global", ("feature",), support=POSITIVE),
+        "z": Site("latent", (), ("row",), choice="component"),
+        "f": Site("latent", ("factor",), ("row",), REAL),
+        "x": Site("observed", ("feature",), ("row",), REAL),
+    }
+
+    def default_priors(self) -> dict[str, Any]:
+        wide = {"loading": dist.Normal(0.0, 1.0), "mean": dist.Normal(0.0, 10.0), "scale": dist.LogNormal(0.0, 1.0)}
+        return {**super().default_priors(), **wide}
+
+    def __call__(
+        self, x: Tensor | None = None, *, mask: Tensor | None = None, batch_size: int | None = None, num_rows: int = 1
+    ) -> Tensor:
+        size, loading, mean, scale = (self.sample(site) for site in ("size", "loading", "mean", "scale"))
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            z = pyro.sample("z", dist.Categorical(size))
+            f = pyro.sample("f", dist.Normal(torch.zeros(self.num_factors).to(mean), 1.0).to_event(1))
+            return rows.observe("x", dist.Normal(mean[z] + (f.unsqueeze(-1) * loading[z]).sum(-2), scale))
+
+    @classmethod
+    def example(cls) -> Example:
+        generator = torch.Generator().manual_seed(3)
+        truth = {
+            "size": [0.5, 0.5], "loading": torch.randn(2, 1, 5, generator=generator),
+            "mean": torch.randn(2, 5, generator=generator), "scale": torch.full((5,), 0.5),
+        }  # fmt: skip
+        return drawn(cls(num_components=2, num_features=5), truth, 60, seed=45, missing=0.1)

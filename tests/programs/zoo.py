@@ -91,6 +91,8 @@ PROGRAMS: dict[str, tuple[Any, Reference]] = {
     "kalman_chain": (gaussians.KalmanChain, of_gaussians.KALMAN_CHAIN),
     "random_slopes": (gaussians.RandomSlopes, of_gaussians.RANDOM_SLOPES),
     "gaussian_factors": (gaussians.Factors, of_gaussians.FACTORS),
+    "intercept_mixture": (gaussians.InterceptMixture, of_gaussians.INTERCEPT_MIXTURE),
+    "factor_mixture": (gaussians.FactorMixture, of_gaussians.FACTOR_MIXTURE),
     "causes_of_causes": (causes.CausesOfCauses, of_causes.CAUSES_OF_CAUSES),
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ import pytest
 
 from tests.support.cases import FEW
 
-SHARE, MOST = 1.0, 2.0
+SHARE, MOST = 1.0, 3.0
 #: Tests whose seconds are not worth a line.
 LEAST = 1.0
 SECONDS = Path(__file__).with_name("seconds.json")

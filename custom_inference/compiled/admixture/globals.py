@@ -42,7 +42,7 @@ _PRIORS: dict[Any, tuple[str, tuple[type, ...]]] = {
 def part_of(model: Model, site: str) -> str:
     """Return the part whose posterior a global has under its prior, "" where it has none."""
     prior = model.priors[site]
-    part, kinds = _PRIORS.get(model.sites[site].support, ("", ()))
+    part, kinds = _PRIORS.get(model.supports[site], ("", ()))
     asked = {name for one in model.priors.values() for name in arguments_of(one)}
     if not part or is_function(prior) or site in asked:
         return ""

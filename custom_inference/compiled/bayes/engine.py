@@ -72,12 +72,12 @@ class CompiledVB(Proposals, Engine[Bound, GlobalBeliefs]):
     def check(self, model: Model, rows: Bound) -> None:
         name, roles = type(model).__name__, steps_of(model, rows).belief_roles
         for site, role in roles.items():
-            if role == "open" and model.sites[site].support not in OPEN:
+            if role == "open" and model.supports[site] not in OPEN:
                 raise MethodError(
-                    f"variational Bayes has no steps for '{site}' of {name}, which is in {model.sites[site].support} "
+                    f"variational Bayes has no steps for '{site}' of {name}, which is in {model.supports[site]} "
                     "and has no counts under a conjugate prior; expected method='gibbs' or 'nuts', or a value of it"
                 )
-            bounded = model.sites[site].support in (constraints.unit_interval, constraints.simplex)
+            bounded = model.supports[site] in (constraints.unit_interval, constraints.simplex)
             if is_flat(model.priors[site]) and not bounded:
                 found = f"the prior of '{site}' of {name} is improper (Flat)"
                 raise PriorError(f"{found}; expected a proper one, or use EM")

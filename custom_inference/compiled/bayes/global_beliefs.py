@@ -59,7 +59,7 @@ def moments_of(model: Model, entries: Entries, state: GlobalBeliefs, steps: Step
         number = number.to(like).expand(entries.shapes[site]).reshape(-1)
         value["value"][entries.slices[site]] = number
         value["log"][entries.slices[site]] = torch.log(number)
-        if model.sites[site].support in (constraints.unit_interval, constraints.simplex):
+        if model.supports[site] in (constraints.unit_interval, constraints.simplex):
             value["rest"][entries.slices[site]] = torch.log1p(-number)
         value["precision"][entries.slices[site]] = number**-2
     for site, posterior in posteriors.items():

@@ -71,7 +71,7 @@ def make_noise(size: int) -> Tensor:
 
 def transform_of(model: Model, site: str) -> Any:
     """Return the transform from the unconstrained scale to a site's support."""
-    return biject_to(model.sites[site].support)
+    return biject_to(model.supports[site])
 
 
 def draw_free(location: Tensor, root: Tensor) -> Tensor:
@@ -165,7 +165,7 @@ def climb_open(
     made = dict[str, ContinuousPosterior]()
     for site, mean, part in zip(sites, location.split(sizes), root.split(sizes), strict=True):
         shape, like = model.shapes[site], rows.like
-        kind: Any = OPEN[model.sites[site].support][root.ndim == 1]
+        kind: Any = OPEN[model.supports[site]][root.ndim == 1]
         made[site] = kind(mean.reshape(shape).to(like), (part.reshape(shape) if root.ndim == 1 else part).to(like))
     return made
 

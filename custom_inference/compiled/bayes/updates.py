@@ -45,7 +45,7 @@ class Updates:
         flat, model = flatten(self.rows, params), self.model
         chance = torch.zeros_like(flat, dtype=torch.bool)
         for site, part in self.entries.slices.items():
-            chance[part] = model.sites[site].support in (constraints.unit_interval, constraints.simplex)
+            chance[part] = model.supports[site] in (constraints.unit_interval, constraints.simplex)
         rest = torch.where(chance, torch.log1p(-flat), torch.nan)
         unknown = frozenset(model.unknown_sites)
         moments = Moments(flat, torch.log(flat), rest, flat**-2, {}, unknown, self.entries.slices)

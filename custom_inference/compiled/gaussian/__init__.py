@@ -1,5 +1,6 @@
-"""Programs of one's own whose rows have Gaussian latents: exact where everything is linear.
+"""Programs of one's own whose rows have Gaussian latents: exact where everything is linear, given each value of the
+finite latents beside them.
 
 ``affine`` knows their laws, ``structure`` reads them, ``binding`` proves them in rows; ``rows`` has posteriors and
-evidence; ``steps``, ``starts`` and ``engine`` are EM.
+evidence; ``steps``, ``starts``, ``groups`` and ``engine`` are EM.
 """

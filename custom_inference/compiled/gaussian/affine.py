@@ -72,7 +72,8 @@ def as_matrices(counted: Tensor) -> Tensor:
 class Affine:
     """The laws of the elements of a statement in some rows.
 
-    kind: of distributions. coefficient: (N, E, 1 + W), b and the slopes in all latents. scale: (N, E).
+    kind: of distributions. coefficient: (C, N, E, 1 + W), b and the slopes in all real latents, at each of the C values
+    of the finite ones together. scale: (C, N, E).
     """
 
     kind: type
@@ -81,37 +82,42 @@ class Affine:
 
 
 class AffineRuns:
-    """The coefficients of all statements in some rows, as functions of the globals: by runs of the program at latents
-    that are 0 and at unit vectors."""
+    """The coefficients of all normal statements in some rows, as functions of the globals: by runs of the program at
+    real latents that are 0 and at unit vectors, beside all values of the finite ones."""
 
     def __init__(self, model: Model, layout: Layout, plates: frozenset[str], data: Data, entries: Entries):
         self.model, self.layout, self.plates, self.entries = model, layout, plates, entries
-        self.number, self.size = len(data), layout.width
-        self.data = data.rows(torch.arange(len(data)).repeat(1 + self.size))
+        every, units = layout.configurations(data.x.double()), units_of(layout)
+        self.shape = len(every), len(units), len(data)
+        self.codes = (every.unsqueeze(1) + units).flatten(0, 1).repeat_interleave(len(data), 0)
+        self.data = data.rows(torch.arange(len(data)).repeat(len(every) * len(units)))
         self._last: tuple[weakref.ref[Tensor], bool, dict[str, Affine]] | None = None
 
     def __call__(self, flat: Tensor) -> dict[str, Affine]:
         """Return what is stated at a vector of all entries; the last run is kept, as several blocks ask for it.
 
-        Raises NotCompiled where a statement is not normal, or has a scale that depends on the latents.
+        Raises NotCompiled where a statement that depends on real latents is not normal, or has a scale that does.
         """
         grad = torch.is_grad_enabled()
         if self._last is not None and self._last[0]() is flat and self._last[1] == grad:
             return self._last[2]
-        codes = torch.cat([flat.new_zeros(1, self.size), torch.eye(self.size, dtype=flat.dtype)])
-        codes = codes.repeat_interleave(self.number, 0)
-        stated = read_codes(self.model, self.data, self.entries.unflatten(flat), self.layout, self.plates, codes)
+        values, slices = self.entries.unflatten(flat), self.layout.slices_of_reals
+        stated = read_codes(self.model, self.data, values, self.layout, self.plates, self.codes.to(flat))
         found = {}
         for name, one in stated.items():
+            parameters = one.parameters.unflatten(0, self.shape)
             if type(one.law) is not NormalLaw:
+                still = self.layout.finite and bool(alike(parameters[:, 1:], parameters[:, :1]).all())
+                if still and name not in slices:
+                    continue
                 raise NotCompiled(f"'{name}' is drawn from {one.law.kind.__name__}; expected Normal")
-            loc, scale = one.parameters.unflatten(0, (1 + self.size, self.number)).unbind(-1)
-            if not bool(alike(scale[1:], scale[:1]).all()):
+            loc, scale = parameters.unbind(-1)
+            if not bool(alike(scale[:, 1:], scale[:, :1]).all()):
                 raise NotCompiled(f"the scale of '{name}' depends on latents")
-            slope = loc[1:] - loc[:1]
-            rounded = slope.abs() <= _ROUNDING * (loc[1:].abs() + loc[:1].abs())
+            slope = loc[:, 1:] - loc[:, :1]
+            rounded = slope.abs() <= _ROUNDING * (loc[:, 1:].abs() + loc[:, :1].abs())
             slope = torch.where(rounded, torch.zeros_like(slope), slope)
-            found[name] = Affine(one.law.kind, torch.cat([loc[:1], slope]).movedim(0, -1), scale[0])
+            found[name] = Affine(one.law.kind, torch.cat([loc[:, :1], slope], 1).movedim(1, -1), scale[:, 0])
         self._last = weakref.ref(flat), grad, found
         return found
 
@@ -120,6 +126,15 @@ class AffineRuns:
         found = self.entries.find_sites(source.parameters, flat)
         self._last = None
         return found
+
+
+def units_of(layout: Layout) -> Tensor:
+    """Return codes (1 + W, K) in which all latents are 0, and each real one is 1 in turn."""
+    slices = [range(layout.slices[one.name].start, layout.slices[one.name].stop) for one in layout.continuous]
+    places = [place for own in slices for place in own]
+    found = torch.zeros(1 + len(places), layout.width, dtype=torch.float64)
+    found[torch.arange(1, 1 + len(places)), places] = 1.0
+    return found
 
 
 @dataclass(frozen=True)
@@ -144,14 +159,14 @@ class AffineSource:
         return self.choose(self.runs(flat.double())[self.statement]).to(flat)
 
     def choose(self, stated: Affine) -> Tensor:
-        """Return the parameters (1, 1, U, P) among those that were stated."""
+        """Return the parameters (1, C, U, P) among those that were stated."""
         if self.parents is None:
-            return stated.scale[self.row, self.element][None, None, :, None]
-        found = stated.coefficient[self.row, self.element][:, [0, *(1 + v for v in self.parents)]]
+            return stated.scale[:, self.row, self.element][None, :, :, None]
+        found = stated.coefficient[:, self.row, self.element][..., [0, *(1 + v for v in self.parents)]]
         if self.own is not None:
             found = found.clone()
-            found[:, 1 + self.own] = -1.0
-        return found[None, None]
+            found[..., 1 + self.own] = -1.0
+        return found[None]
 
     def part_of(self, kind: str, site: str, support: Constraint, entries: Entries) -> str:
         """Return that there is no closed form."""

@@ -22,9 +22,11 @@ from ppl_models import Data, Model
 
 #: Numbers of a run of the program, and moments of the cells of what differs between rows, at most.
 _RUN, _MOMENTS = 2**23, 2**26
-#: Random latents and globals at which the structure is proved, how far apart latents are drawn, and by how much log p
-#: may differ.
-_PROVED, _APART, _DIFFER = 2, (1.0, 8.0), 1e-7
+#: Random latents and globals at which the structure is proved, more of them for so many values of finite latents, how
+#: far apart real ones are drawn, and by how much log p may differ.
+_PROVED, _VALUES, _APART, _DIFFER = 2, 8, (1.0, 8.0), 1e-7
+#: Log-probabilities below are those of what cannot be.
+_IMPOSSIBLE = -1e20
 
 
 def bind_gaussian(model: Model, data: Data) -> GaussianRows:
@@ -53,9 +55,8 @@ def _content_of(data: Data) -> bytes:
 
 
 def _read(structure: GaussianStructure, data: Data) -> GaussianRows:
-    zeros = data.x.new_zeros(len(data), structure.size)
-    params = structure.probe.fingerprints[0]
-    stated = read_codes(structure.model, data, params, structure.layout, structure.plates, zeros)
+    first, params = structure.codes[:1].expand(len(data), -1), structure.probe.fingerprints[0]
+    stated = read_codes(structure.model, data, params, structure.layout, structure.plates, first)
     blocks, parts, cells = list(structure.blocks), list[Read](), [0] * len(structure.blocks)
     varying = _read_varying(structure, data) if structure.varying else []
     blocks += [block for block, _, _ in varying]
@@ -74,7 +75,11 @@ def _read(structure: GaussianStructure, data: Data) -> GaussianRows:
         x, every = torch.stack(values, 1), torch.stack(masks, 1)
         own_cells = varying[place - len(structure.blocks)][1] if cells[place] else None
         parts.append(Read(x, None if bool(every.all()) else every, own_cells))
-    return GaussianRows(structure, tuple(blocks), tuple(parts), tuple(cells), _find_kinds(parts, len(data)), data.x)
+    finite, kinds = (
+        None if structure.finite is None else structure.finite.read_rows(data),
+        _find_kinds(parts, len(data)),
+    )
+    return GaussianRows(structure, tuple(blocks), tuple(parts), tuple(cells), kinds, data.x, finite)
 
 
 def _find_kinds(parts: Sequence[Read], number: int) -> Tensor:
@@ -93,7 +98,8 @@ def _read_varying(structure: GaussianStructure, data: Data) -> list[tuple[Block,
     """The blocks of the groups whose parameters differ between rows, the cells (N, E) of their elements, and how many
     cells there are."""
     groups, wide = structure.varying, sum(len(group.elements) for group in structure.varying)
-    rows = max(1, _RUN // ((1 + structure.size) * (wide + structure.size)))
+    values = len(structure.codes)
+    rows = max(1, _RUN // (values * (1 + structure.size) * (wide + structure.size)))
     read = [list[Tensor]() for _ in groups]
     for index in torch.arange(len(data)).split(rows):
         runs = structure.run_on(data.rows(index))
@@ -101,14 +107,15 @@ def _read_varying(structure: GaussianStructure, data: Data) -> list[tuple[Block,
         for own, group in zip(read, groups, strict=True):
             columns = [0, *(1 + v for v in group.parents)]
             each = [one[group.statement] for one in stated]
-            values = [one.coefficient[:, group.elements][..., columns] for one in each]
-            own.append(torch.cat([*values, *(one.scale[:, group.elements].unsqueeze(-1) for one in each)], -1))
+            laws = [one.coefficient[:, :, group.elements][..., columns] for one in each]
+            laws += [one.scale[:, :, group.elements].unsqueeze(-1) for one in each]
+            own.append(torch.cat(laws, -1).movedim(0, -2).flatten(-2))
     found = []
     for own, group in zip(read, groups, strict=True):
-        every = torch.cat(own)
+        every = torch.cat(own)  # (N, E, ...)
         distinct, cell = torch.unique(every.flatten(0, 1), dim=0, return_inverse=True)
         number, many = len(distinct), len(group.elements)
-        if number * float(len(group.parents) + 2) ** 2 > _MOMENTS:
+        if number * values * float(len(group.parents) + 2) ** 2 > _MOMENTS:
             raise NotCompiled(f"'{group.statement}' has {number} laws of different coefficients, which are too many")
         first = torch.full((number,), len(cell)).scatter_reduce(0, cell, torch.arange(len(cell)), "amin")
         found.append((_block_of(structure, group, data, first, many), cell.reshape(len(data), many), number))
@@ -123,19 +130,23 @@ def _block_of(structure: GaussianStructure, group: AffineGroup, data: Data, cell
 
 
 def _prove(rows: GaussianRows, data: Data) -> None:
-    """Compare the structure with the program's own log joint, row by row, at random globals and latents.
+    """Compare the structure with the program's own log joint, row by row, at random globals and real latents, beside
+    several values of the finite ones.
 
     Raises NotCompiled where they differ.
     """
     structure = rows.structure
-    probe = structure.probe
-    for number in range(_PROVED):
+    probe, codes = structure.probe, structure.codes
+    for number in range(_PROVED + min(len(codes) - 1, _VALUES)):
         params = probe.draw_globals()
         noise = torch.randn(len(rows), structure.size, generator=probe.generator, dtype=torch.float64)
-        latents = _APART[number % len(_APART)] * noise
-        expected = RowDensity(structure.model, params, data, structure.layout, structure.plates)(latents[None])[0]
-        found = rows.log_joint(structure.entries.flatten(params), latents)
-        apart = ~((found - expected).abs() <= _DIFFER * (1 + expected.abs()))
+        latents, value = _APART[number % len(_APART)] * noise, (torch.arange(len(rows)) + number) % len(codes)
+        code = codes[value] + latents @ structure.units
+        expected = RowDensity(structure.model, params, data, structure.layout, structure.plates)(code[None])[0]
+        found = rows.log_joint(structure.entries.flatten(params), value, latents)
+        possible = expected > _IMPOSSIBLE
+        apart = possible & ~((found - expected).abs() <= _DIFFER * (1 + expected.abs()))
+        apart |= ~possible & ~(found <= _IMPOSSIBLE)
         if bool(apart.any()):
             n = int(apart.nonzero()[0])
             raise NotCompiled(

@@ -10,9 +10,11 @@ from torch import Tensor
 
 from custom_inference.compiled.engine import EverySite, warn_of_narrow
 from custom_inference.compiled.gaussian.binding import bind_gaussian
+from custom_inference.compiled.gaussian.groups import start_at_groups
 from custom_inference.compiled.gaussian.rows import GaussianRows
 from custom_inference.compiled.gaussian.starts import start_at_components, start_at_random
 from custom_inference.compiled.gaussian.steps import gaussian_steps_if_known, gaussian_steps_of
+from custom_inference.compiled.starts import race
 from custom_inference.core.engine import EStep, ExactEngine, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.proposals import Proposals
@@ -45,7 +47,11 @@ class CompiledGaussian(Proposals, ExactEngine[GaussianRows, Params]):
         return start_at_random(model, rows, generator)
 
     def propose(self, model: Model, rows: GaussianRows, generator: torch.Generator, attempt: int) -> Params:
-        """Start with the principal components of what is observed as latents; later attempts are random."""
+        """Start with the principal components of what is observed as latents; later attempts are random. Beside finite
+        latents groups of alike rows race against random starts."""
+        if rows.finite is not None:
+            groups = [start_at_groups(model, rows, generator, whitened=whitened) for whitened in (False, True)]
+            return race(self, model, rows, [*groups, *(start_at_random(model, rows, generator) for _ in range(2))])
         state = start_at_random(model, rows, generator)
         return state if attempt > 0 else start_at_components(model, rows, state)
 
@@ -80,8 +86,7 @@ class CompiledGaussian(Proposals, ExactEngine[GaussianRows, Params]):
                 "all rows in memory, without batch_size"
             )
         counted = [step.statistics[key] for key in keys]
-        none = [None] * len(keys)
-        return gaussian_steps_of(model, own).advance(state, counted, float(step.statistics["rows"]), none)
+        return gaussian_steps_of(model, own).advance(state, counted, float(step.statistics["rows"]), own.all_parts)
 
     def prior_term(self, model: Model, state: Params) -> Tensor:
         known = gaussian_steps_if_known(model)

@@ -113,15 +113,15 @@ class Systems:
 
 @dataclass(frozen=True)
 class GaussianSteps(Steps):
-    """The M step of a program with Gaussian latents. drawn: of each block of latents the places of these among the
-    parents of its factors; None of what is observed."""
+    """The M step of a program with Gaussian latents. drawn: of each block of normal laws that draws latents the places
+    of these among the parents of its factors; None of what is observed. The blocks of finite latents come behind."""
 
     drawn: tuple[Tensor | None, ...] = ()
 
     @classmethod
     def on(cls, model: Model, rows: GaussianRows) -> GaussianSteps:
         """Find which sites have closed forms."""
-        plain = Steps.of(model, rows.structure.entries, rows.blocks)
+        plain = Steps.of(model, rows.structure.entries, rows.all_blocks)
         roles, climbing = dict(plain.roles), set(plain.climbing)
         for site, role in plain.roles.items():
             if role in ("place", "linear"):
@@ -168,7 +168,7 @@ class GaussianSteps(Steps):
     def coefficients(self) -> dict[int, Coefficients]:
         """The blocks that have entries which are solved for, by their places."""
         sites, found = set(self.sites_in("linear")), dict[int, Coefficients]()
-        for place, block in enumerate(self.blocks):
+        for place, block in enumerate(self.blocks[: len(self.drawn)]):
             sums = block.sources[0].as_sums() if block.sources[0].sites & sites else None
             if sums is not None:
                 found[place] = Coefficients.of(sums, self.column)
@@ -218,12 +218,14 @@ class GaussianSteps(Steps):
     def find_floors(self, statistics: Sequence[Tensor], flat: Tensor) -> Tensor:
         """Find the least standard deviations, by the spread of what was observed and by the squares of latents."""
         total = {"squares": torch.zeros_like(flat), "number": torch.zeros_like(flat)}
-        for block, counted, drawn in zip(self.blocks, statistics, self.drawn, strict=True):
-            moments = as_matrices(counted)  # (G, 1, U, 2 + R, 2 + R)
+        for block, counted, drawn in zip(self.blocks, statistics, self.drawn, strict=False):
+            moments = as_matrices(counted)  # (G, C, U, 2 + R, 2 + R)
             if drawn is None:
-                if float(moments[..., 1, 1].max()) < 1.5:  # as many cells as entries
+                if float(moments[..., 1, 1].sum(1).max()) < 1.5:  # as many cells as entries
                     moments = moments.sum(2, keepdim=True).expand_as(moments) / moments.shape[2]
-                squares, number = find_spread(moments[..., 0, 0], moments[..., 0, 1], moments[..., 1, 1])
+                every = moments.sum(1, keepdim=True)  # of each element, whatever the finite latents are
+                squares, number = find_spread(every[..., 0, 0], every[..., 0, 1], every[..., 1, 1])
+                number, squares = moments[..., 1, 1], moments[..., 1, 1] * (squares / number).nan_to_num(0.0)
             else:
                 index = (2 + drawn)[:, None, None, None].expand(*moments.shape[:3], 1)
                 own = moments.diagonal(dim1=-2, dim2=-1).gather(-1, index).squeeze(-1)
@@ -242,7 +244,9 @@ _STEPS: weakref.WeakKeyDictionary[Model, GaussianSteps] = weakref.WeakKeyDiction
 
 def gaussian_steps_of(model: Model, rows: GaussianRows) -> GaussianSteps:
     """Return the M step of a program on rows, found once."""
-    known = rows.steps if rows.structure.varying else rows.structure.steps
+    structure, finite = rows.structure, rows.structure.finite
+    varying = structure.varying or (finite is not None and finite.varying)
+    known = rows.steps if varying else structure.steps
     if model not in known:
         own = copy.copy(model)  # the model itself would be held for ever
         known[model] = GaussianSteps.on(own, rows)

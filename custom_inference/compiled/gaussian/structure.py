@@ -1,8 +1,10 @@
 """The structure of programs whose rows have Gaussian latents: every element of every statement is normal, with a mean
-that is affine in the latents of its row and a scale that does not depend on them.
+that is affine in the real latents of its row and a scale that does not depend on them; given each value of the finite
+latents that a row has beside them, by which other statements are factors.
 
-So are factor analyses, random intercepts and slopes, random walks, Kalman chains and their likes. The structure is read
-by running the program at latents that are 0 and at unit vectors, at several values of the globals.
+So are factor analyses, random intercepts and slopes, random walks, Kalman chains, mixtures of these, and their likes.
+The structure is read by running the program at real latents that are 0 and at unit vectors, at several values of the
+globals.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,13 +22,15 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from custom_inference.compiled.blocks import Block
-from custom_inference.compiled.gaussian.affine import Affine, AffineLaw, AffineRuns, AffineSource
+from custom_inference.compiled.derive import derive
+from custom_inference.compiled.gaussian.affine import Affine, AffineLaw, AffineRuns, AffineSource, units_of
 from custom_inference.compiled.linear import LinearSource
 from custom_inference.compiled.origins import find_vectors
 from custom_inference.compiled.probes import Probe, alike
 from custom_inference.compiled.proof import choose_rows
 from custom_inference.compiled.reading import NotCompiled, Variables, read_codes
 from custom_inference.compiled.sources import Entries, EntrySource, Source, match_entries
+from custom_inference.compiled.structure import Structure
 from custom_inference.compiled.sums import find_linear
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.latents import Layout
@@ -33,8 +38,8 @@ from ppl_models import Data, Model
 from ppl_models.core.hierarchy import typical_values
 from ppl_models.core.sites import of_element
 
-#: Latents of a row at most, and rows on which they are read.
-_WIDEST, _READ = 512, 32
+#: Real latents of a row at most, values of the finite ones together, and rows on which they are read.
+_WIDEST, _CONFIGURATIONS, _READ = 512, 1024, 32
 #: By how much means may differ from affine ones, as a part of their size.
 _CURVED = 1e-7
 
@@ -65,8 +70,9 @@ class GaussianStructure:
     """What a program of Gaussian latents is made of, whatever the rows.
 
     blocks: of the groups whose coefficients are the same in all rows. varying: the other groups, which are read off the
-    rows. proved: digests of the rows in which the structure was proved. refused: why it is not the program, where the
-    first rows say so. steps: the M steps of models, where rows make no blocks.
+    rows. finite: the factors of finite latents, and of what depends on these alone. proved: digests of the rows in
+    which the structure was proved. refused: why it is not the program, where the first rows say so. steps: the M steps
+    of models, where rows make no blocks.
     """
 
     model: Model
@@ -76,14 +82,25 @@ class GaussianStructure:
     blocks: list[Block]
     varying: list[AffineGroup]
     probe: Probe = field(repr=False)
+    finite: Structure | None = None
     proved: set[bytes] = field(default_factory=set, repr=False)
     refused: str = ""
     steps: weakref.WeakKeyDictionary[Model, Any] = field(default_factory=weakref.WeakKeyDictionary, repr=False)
 
     @property
     def size(self) -> int:
-        """How many latents a row has."""
-        return self.layout.width
+        """How many real latents a row has."""
+        return self.layout.num_reals
+
+    @property
+    def codes(self) -> Tensor:
+        """All values of the finite latents together, (C, K), 0 where real ones stand."""
+        return self.layout.configurations(torch.empty(0, dtype=torch.float64))
+
+    @cached_property
+    def units(self) -> Tensor:
+        """Codes (W, K) of which each has one real latent."""
+        return units_of(self.layout)[1:]
 
     @property
     def flats(self) -> list[Tensor]:
@@ -93,7 +110,7 @@ class GaussianStructure:
     def find_drawn(self, block: Block) -> Tensor | None:
         """Find the places (G,) among the parents of the factors of a block of the latents that they draw; None of what
         is observed."""
-        slices = self.layout.slices
+        slices = self.layout.slices_of_reals
         if block.elements[0][0] not in slices:
             return None
         pairs = zip(block.scopes, block.elements, strict=True)
@@ -105,12 +122,14 @@ class GaussianStructure:
 
 
 def may_be_gaussian(model: Model) -> bool:
-    """Tell whether all latents and what is observed are declared as real numbers: only of such models it is looked for
-    Gaussian latents."""
-    names = (*model.row_latents, *model.sites_of("observed"))
-    return bool(model.row_latents) and all(
-        model.sites[name].choice is None and of_element(model.sites[name].support) is constraints.real for name in names
-    )
+    """Tell whether real numbers are declared as latents and as observed, and no latents but these and finite ones: only
+    of such models it is looked for Gaussian latents."""
+    latents, seen = ([model.sites[name] for name in names] for names in (model.row_latents, model.sites_of("observed")))
+    real = [site for site in latents if site.choice is None and of_element(site.support) is constraints.real]
+    finite = [site for site in latents if site.choice is not None or site.support is None or site.support.is_discrete]
+    of_reals = [of_element(site.support) is constraints.real for site in seen]
+    # What is no real number may depend on finite latents alone.
+    return bool(real) and len(real) + len(finite) == len(latents) and (any if finite else all)(of_reals)
 
 
 def gaussian_structure_of(model: Model, data: Data) -> GaussianStructure:
@@ -140,18 +159,15 @@ def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStruc
     Raises NotCompiled, with the reason, where means are not affine or laws not normal.
     """
     if not may_be_gaussian(model):
-        raise NotCompiled("not all of its latents and of what is observed are real numbers")
-    data = data.to(dtype=torch.float64)
-    data = data.rows(choose_rows(data, _READ))
+        raise NotCompiled("its latents are not real numbers, alone or beside finite ones, or it observes none")
+    every = data.to(dtype=torch.float64)
+    data = every.rows(choose_rows(every, _READ))
     values = {site: value.double() for site, value in typical_values(model).items()}
     density = RowDensity.of(model, values, data)
     layout, plates = density.layout, density.plates
-    for latent in layout:
-        if latent.transform is None or latent.moving or not latent.is_untransformed:
-            raise NotCompiled(f"latent '{latent.name}' is not drawn from a law of all real numbers")
-    if layout.width > _WIDEST:
-        raise NotCompiled(f"a row has {layout.width} latents, of at most {_WIDEST}")
-    probe = Probe(density.model, density.data, Variables.of(Layout(()), plates), seed=seed)
+    _require_latents(layout)
+    variables = Variables.of(layout, plates)
+    probe = Probe(density.model, density.data, variables, seed=seed)
     entries = Entries({site: tuple(shape) for site, shape in model.shapes.items()})
     found = GaussianStructure(density.model, layout, plates, entries, [], [], probe)
     try:
@@ -171,7 +187,25 @@ def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStruc
     places = [torch.zeros_like(group.elements) for group in fixed]
     elements = [group.elements for group in fixed]
     found.blocks = _combine(make_blocks(found, fixed, first, places, elements), layout)
+    if layout.finite:
+        found.finite = derive(density.model, every, variables, seed=seed, without=frozenset(stated[0]))
     return found
+
+
+def _require_latents(layout: Layout) -> None:
+    """Raise NotCompiled where latents have other laws, or are too many."""
+    for latent in layout:
+        if latent.moving or latent.open or (latent.transform is not None and not latent.is_untransformed):
+            raise NotCompiled(
+                f"latent '{latent.name}' is neither any real number nor one of finitely many values that all rows share"
+            )
+    if layout.num_reals > _WIDEST:
+        raise NotCompiled(f"a row has {layout.num_reals} real latents, of at most {_WIDEST}")
+    if layout.num_configurations > _CONFIGURATIONS:
+        raise NotCompiled(
+            f"beside its real latents a row has {layout.num_configurations:.6g} values of the finite ones together, of "
+            f"at most {_CONFIGURATIONS}"
+        )
 
 
 def _require_affine(structure: GaussianStructure, data: Data, stated: Mapping[str, Affine]) -> None:
@@ -180,10 +214,19 @@ def _require_affine(structure: GaussianStructure, data: Data, stated: Mapping[st
     Raises NotCompiled, naming the statement, where they differ.
     """
     probe = structure.probe
+    number, every = len(data), structure.codes
+    data, every = data.rows(torch.arange(number).repeat(len(every))), every.repeat_interleave(number, 0)
     latents = torch.randn(len(data), structure.size, generator=probe.generator, dtype=torch.float64)
-    model, layout, plates = structure.model, structure.layout, structure.plates
-    for name, one in read_codes(model, data, probe.fingerprints[0], layout, plates, latents).items():
-        own = stated[name].coefficient
+    model, layout, plates, codes = (
+        structure.model,
+        structure.layout,
+        structure.plates,
+        every + latents @ structure.units,
+    )
+    for name, one in read_codes(model, data, probe.fingerprints[0], layout, plates, codes).items():
+        if name not in stated:
+            continue
+        own = stated[name].coefficient.flatten(0, 1)
         found, loc = own[..., 0] + torch.einsum("new,nw->ne", own[..., 1:], latents), one.parameters[..., 0]
         size = own[..., 0].abs() + torch.einsum("new,nw->ne", own[..., 1:].abs(), latents.abs())
         if not bool(((found - loc).abs() <= _CURVED * (1e-3 + size)).all()):
@@ -193,12 +236,12 @@ def _require_affine(structure: GaussianStructure, data: Data, stated: Mapping[st
 def _group(name: str, stated: Sequence[Affine], layout: Layout) -> list[AffineGroup]:
     """Put the elements of a statement into groups of the same parents; those of latents stay alone."""
     coefficient, scale = (torch.stack([getattr(one, part) for one in stated]) for part in ("coefficient", "scale"))
-    used = (coefficient[..., 1:] != 0).any(0).any(0)  # (E, W)
-    varying = (~alike(coefficient, coefficient[:, :1])).any(-1).any(0).any(0)
-    varying |= (~alike(scale, scale[:, :1])).any(0).any(0)
+    used = (coefficient[..., 1:] != 0).flatten(0, 2).any(0)  # (E, W)
+    varying = (~alike(coefficient, coefficient[:, :, :1])).any(-1).flatten(0, 2).any(0)
+    varying |= (~alike(scale, scale[:, :, :1])).flatten(0, 2).any(0)
     if not bool(coefficient.isfinite().all() and scale.isfinite().all()):
         raise NotCompiled(f"the law of '{name}' has parameters that are no finite numbers")
-    own = layout.slices.get(name)
+    own = layout.slices_of_reals.get(name)
     found: dict[tuple[Any, ...], list[int]] = {}
     for element in range(used.shape[0]):
         parents = used[element].nonzero()[:, 0].tolist()
@@ -235,7 +278,7 @@ def make_blocks(
     sources |= _find_sums(structure, {key: sources[key] for key in rest}, flats)
     return [
         Block(
-            group.law, (group.parents,), (), (sources[n, False], sources[n, True]),
+            group.law, (group.parents,), (len(structure.codes),), (sources[n, False], sources[n, True]),
             elements=((group.statement, group.elements),),
         )
         for n, group in enumerate(groups)
@@ -251,7 +294,7 @@ def _find_sums(
     if not keys:
         return {}
     begun = time.perf_counter()
-    supports = {site: structure.model.sites[site].support for key in keys for site in rest[key].sites}
+    supports = {site: structure.model.supports[site] for key in keys for site in rest[key].sites}
 
     def evaluate(flat: Tensor) -> list[Tensor]:
         with torch.no_grad():

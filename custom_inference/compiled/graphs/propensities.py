@@ -125,7 +125,7 @@ class Propensities:
 
 def candidates(model: GraphModel) -> list[str]:
     """Sites that may be propensities: positive numbers of nodes."""
-    return [s for s in model.shapes if model.dims[s] == ("node",) and model.sites[s].support is constraints.positive]
+    return [s for s in model.shapes if model.dims[s] == ("node",) and model.supports[s] is constraints.positive]
 
 
 def find_ends(

@@ -71,7 +71,7 @@ class GraphSteps(Steps):
         prior, (row, column) = self._pair(site, value), torch.triu_indices(*value.shape[:2])
         if type(prior) is Gamma:
             return prior.log_density(value).expand_as(value)[row, column].sum()
-        if self.model.sites[site].support is constraints.unit_interval:
+        if self.model.supports[site] is constraints.unit_interval:
             value = torch.stack([value, 1 - value], -1)
         return Dirichlet(prior.concentration.expand_as(value)[row, column]).log_density(value[row, column])
 

@@ -65,8 +65,7 @@ def bind_rows(density: RowDensity, *, sums: bool = True) -> Bound | None:
 
 def bind_gaussian_rows(density: RowDensity) -> GaussianRows | None:
     """Return the rows as a program of Gaussian latents reads them; None of other programs."""
-    layout = density.layout
-    if not layout.num_reals or layout.finite or density.like.device.type != "cpu" or not may_be_gaussian(density.model):
+    if not density.layout.num_reals or density.like.device.type != "cpu" or not may_be_gaussian(density.model):
         return None
     try:
         return bind_gaussian(density.model, density.data)

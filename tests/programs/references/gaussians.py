@@ -33,6 +33,20 @@ def factors(params, latents, data):
     return prior + seen(stats.norm.logpdf(data["x"], mean, params["scale"]), data)
 
 
+def intercept_mixture(params, latents, data):
+    z, b = latents["z"].astype(int), latents["b"]
+    prior = np.log(params["size"][z]) + stats.norm.logpdf(b, 0, params["spread"][z])
+    mean = (params["level"][z] + b)[..., None] + params["slope"][z][..., None] * data["t"]
+    return prior + seen(stats.norm.logpdf(data["x"], mean, params["noise"]), data)
+
+
+def factor_mixture(params, latents, data):
+    z, f = latents["z"].astype(int), latents["f"]
+    mean = params["mean"][z] + (f[..., None] * params["loading"][z]).sum(-2)
+    prior = np.log(params["size"][z]) + stats.norm.logpdf(f).sum(-1)
+    return prior + seen(stats.norm.logpdf(data["x"], mean, params["scale"]), data)
+
+
 KALMAN_CHAIN = Reference(
     kalman_chain,
     lambda params, data: {f"u{t}": of.real(-7, 9, 241) for t in range(2)},
@@ -51,3 +65,19 @@ FACTORS = Reference(
     lambda params, data: {"z": of.reals(2, -8, 8, 193)},
     {"loading": ("normal", 0, 1), "mean": ("normal", 0, 10), "scale": ("lognormal", 0, 1)},
 )
+INTERCEPT_MIXTURE = Reference(
+    intercept_mixture,
+    lambda params, data: {"z": of.choice(2), "b": of.real(-9, 9, 401)},
+    {
+        "size": ("dirichlet", 1), "level": ("normal", 0, 5), "slope": ("normal", 0, 2), "spread": SCALE,
+        "noise": SCALE,
+    },
+)  # fmt: skip
+FACTOR_MIXTURE = Reference(
+    factor_mixture,
+    lambda params, data: {"z": of.choice(2), "f": of.reals(1, -8, 8, 301)},
+    {
+        "size": ("dirichlet", 1), "loading": ("normal", 0, 1), "mean": ("normal", 0, 10),
+        "scale": ("lognormal", 0, 1),
+    },
+)  # fmt: skip
