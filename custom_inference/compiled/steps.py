@@ -118,9 +118,13 @@ class Steps:
             found |= self._solve(statistics, found, linear)
         if spread:
             sums = self._sums(statistics, found, spread)
-            floors = self.entries.unflatten(find_least(self.blocks, statistics, self.entries.flatten(found)))
+            floors = self.entries.unflatten(self.find_floors(statistics, self.entries.flatten(found)))
             found |= {site: self._mode(site, sums, found[site], floors[site]) for site in spread}
         return self._climb(found, statistics, rows, parts) if self.climbing else found
+
+    def find_floors(self, statistics: Sequence[Tensor], flat: Tensor) -> Tensor:
+        """Find the least that entries may be which are standard deviations, (entries,)."""
+        return find_least(self.blocks, statistics, flat)
 
     def log_prior(self, state: Mapping[str, Tensor]) -> Tensor:
         """Return the log density of the priors, in the basis in which modes are taken."""

@@ -8,7 +8,6 @@ for ``origins`` to say which entries of globals they are. Rows bound to the stru
 from __future__ import annotations
 
 import copy
-import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from custom_inference.compiled.admixture.responses import Response
 from custom_inference.compiled.admixture.structure import AdmixtureStructure, Observed
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.derive import choose_law
+from custom_inference.compiled.kept import KeptStructures, refuse_errors
 from custom_inference.compiled.laws import (
     BernoulliLaw,
     BinomialLaw,
@@ -48,9 +48,7 @@ _TRIALS = 2
 #: The laws whose probabilities may be sums over the choices of a component, and those whose rates.
 _OF_CHOICES = (BernoulliLaw, BinomialLaw, CategoricalLaw, MultinomialLaw, TokensLaw, PoissonLaw)
 
-#: Model -> its structure; and why others have none.
-_STRUCTURES: weakref.WeakKeyDictionary[Model, AdmixtureStructure] = weakref.WeakKeyDictionary()
-_REFUSED: weakref.WeakKeyDictionary[Model, str] = weakref.WeakKeyDictionary()
+_STRUCTURES = KeptStructures[AdmixtureStructure]()
 
 
 def admixture_of(model: Model, data: Data) -> AdmixtureStructure:
@@ -58,22 +56,12 @@ def admixture_of(model: Model, data: Data) -> AdmixtureStructure:
 
     Raises NotCompiled where it has none.
     """
-    if model not in _STRUCTURES and model not in _REFUSED:
-        try:
-            _STRUCTURES[model] = derive_admixture(model, data)
-        except NotCompiled as reason:
-            _REFUSED[model] = str(reason)
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            _REFUSED[model] = f"it does not run on values that differ between rows ({first})"
-    if model in _REFUSED:
-        raise NotCompiled(f"{type(model).__name__} is not compiled: {_REFUSED[model]}")
-    return _STRUCTURES[model]
+    return _STRUCTURES.find(model, refuse_errors()(lambda own: derive_admixture(own, data)))
 
 
 def recall_admixture(model: Model) -> AdmixtureStructure | None:
     """Return the structure of a program that was read before."""
-    return _STRUCTURES.get(model)
+    return _STRUCTURES.recall(model)
 
 
 def derive_admixture(model: Model, data: Data, *, seed: int = 0) -> AdmixtureStructure:
