@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 import torch
 
 from custom_inference.checks.exact import Exact
-from custom_inference.compiled.default import ByDensity, is_compilable
-from custom_inference.compiled.programs import engines_of_program, is_sampled_by_sums
+from custom_inference.compiled.default import ByDensity, is_compilable, is_compiled_by_default, within_reach
+from custom_inference.compiled.programs import engines_of_program, is_sampled_by_choices, is_sampled_by_sums
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.engine import EXACT_UP_TO
 from custom_inference.core.fit import Fit
@@ -32,7 +32,6 @@ from custom_inference.svi.method import SVI
 from ppl_models import MODELS, CapacityError, Data, MethodError, Model, PPLError, PriorError
 from ppl_models.core.errors import unknown_name
 from ppl_models.core.model import require_model, size_model
-from ppl_models.data.held import Source
 from ppl_models.data.row_blocks import RowBlocks
 
 #: Starts of models without closed-form steps: of points by L-BFGS, and of guides of the locals.
@@ -43,7 +42,7 @@ _INTEGRATED = 2
 _AGREE = 3
 
 
-def default_method(model: Model, data: Data | None, x: Source | None = None) -> Any:
+def default_method(model: Model, data: Data | None) -> Any:
     """The best-known method for a model and a size: what its record in the registry says.
 
     Models without a record have what their sites suggest: points of the globals, by L-BFGS from several starts, with
@@ -51,7 +50,9 @@ def default_method(model: Model, data: Data | None, x: Source | None = None) -> 
     """
     rule = family_of(model).default
     if rule is None:
-        return _by_engine(next(iter(engines_of_program(model))))() if is_compilable(model, x) else _by_density(model)
+        return (
+            _by_engine(next(iter(engines_of_program(model))))() if is_compiled_by_default(model) else _by_density(model)
+        )
     name = rule(model, data) if callable(rule) else rule
     return family_of(model).methods.get(name, _by_engine(name))()
 
@@ -80,7 +81,7 @@ def fit(model: Model, x: Any, *, seed: int = 0, method: Any = None, **arguments:
     Under priors that the default has no steps for, the first method that takes them fits instead; the status says so.
     """
     model, x = size_model(model, x, arguments, arguments.get("init"))
-    chosen = default_method(model, None, x) if method is None else resolve_method(method, model=model)
+    chosen = default_method(model, None) if method is None else resolve_method(method, model=model)
     names = _settings_of(chosen)
     if method is None and is_compilable(model) and set(arguments) & (set(_settings_of(SVI)) - set(names)):
         chosen = _by_density(model)  # whose settings these are
@@ -216,7 +217,7 @@ class Default:
     def fit(self, model: Model, data: Any, **arguments: Any) -> Fit:
         """Fit with the method that the default is here; arguments as those of every method."""
         model = require_model(model)
-        chosen = with_settings(default_method(model, None, data), self.settings)
+        chosen = with_settings(default_method(model, None), self.settings)
         method, data, arguments = _that_takes_the_size(model, chosen, self.settings, data, arguments)
         try:
             return method.fit(model, data, **arguments)
@@ -263,7 +264,8 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
         if model.rows_are_independent:
             found["amortized"] = partial(SVI, guide="amortized")
     found |= {"svi_delta": partial(SVI, guide="delta"), "svi_normal": partial(SVI, guide="normal"), "nuts": NUTS}
-    if family.sampler is not None or (is_sampled_by_sums(model) and is_compilable(model)):
+    sampled = is_sampled_by_sums(model) or is_sampled_by_choices(model)
+    if family.sampler is not None or (sampled and is_compilable(model)):
         found["gibbs"] = CollapsedGibbs
     return {**found, **family.methods}
 
@@ -279,7 +281,7 @@ def methods_for(model: Model) -> list[str]:
     They are what ``fit(model, x, method=...)`` and the command line take. Raises ModelError for what is no model.
     """
     model = require_model(model)
-    return [name for name, make in methods_of(model).items() if refusal(make(), model) is None]
+    return [name for name, make in within_reach(model, methods_of(model)).items() if refusal(make(), model) is None]
 
 
 @functools.cache

@@ -28,6 +28,7 @@ from ppl_models.core.graph_model import GraphModel
 from ppl_models.core.model import Example, Model
 from ppl_models.core.row_models import ComponentModel, RowModel
 from ppl_models.core.sites import Site
+from ppl_models.core.two_mode import TwoModeModel
 from ppl_models.covariate_sbm import CovariateSBM
 from ppl_models.ctm import CTM, RandomEffectsLDA
 from ppl_models.cvq import CVQ

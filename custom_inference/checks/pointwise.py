@@ -19,7 +19,7 @@ from custom_inference.core.evaluate import score
 from custom_inference.core.fit import Fit
 from custom_inference.core.isolation import default_dtype, isolated, own_store
 from custom_inference.core.local_inference import solve_local
-from custom_inference.core.posteriors import PointPosterior
+from custom_inference.core.posteriors import PointPosterior, log_density_of
 from custom_inference.core.progress import Progress
 from custom_inference.faces.arviz import list_observed_dyads
 from custom_inference.faces.arviz_groups import Array
@@ -149,7 +149,7 @@ def _weigh_draws(fit: Fit, draws: PosteriorDraws) -> tuple[Iterator[tuple[Params
 
 def _of_posterior(fit: Fit, draws: PosteriorDraws) -> Iterator[tuple[Params, Tensor | None, float]]:
     for params, local in _pairs(fit, draws):
-        log_q = sum(float(q.log_prob(params[site]).sum()) for site, q in fit.global_posterior.items())
+        log_q = log_density_of(fit.global_posterior, params)
         if local is not None:
             nodes = local
             if not local.is_floating_point():  # blocks, as the unit vectors that posteriors give

@@ -8,7 +8,7 @@ values.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -73,6 +73,11 @@ class Block:
         """Return the parameters (G, C, U, P) of the law."""
         parts = [one.parameters(flat) for one in self.sources]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def take_apart(self, parameters: Tensor) -> Iterator[tuple[str, Source, Tensor]]:
+        """Yield the name of each parameter, its source, and what of the parameters (G, C, U, P) it is."""
+        parts = parameters.split([max(size, 1) for size in self.law.sizes], -1)
+        return zip(self.law.names, self.sources, parts, strict=True)
 
     @property
     def sites(self) -> frozenset[str]:

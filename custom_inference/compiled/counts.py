@@ -53,7 +53,8 @@ def find_least(blocks: Sequence[Block], statistics: Sequence[Tensor], flat: Tens
     """Find the least standard deviations that normals may have, (entries,), by the spread of what each is of."""
     total = {"squares": torch.zeros_like(flat), "number": torch.zeros_like(flat)}
     for block, counted in zip(blocks, statistics, strict=True):
-        if block.law.by_value:
+        if block.law.kinds.get("scale") == "spread":
+            counted = counted[..., :3]
             every = counted.sum(1, keepdim=True)  # of each element, whatever the latents are
             if float(every[..., 2].max()) < 1.5:  # as many elements as rows
                 every = every.sum(2, keepdim=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,42 +16,47 @@ from custom_inference.core.fit import Fit
 from custom_inference.core.instead import Instead
 from custom_inference.core.programs.density import RowDensity
 from custom_inference.core.programs.evidence import enumerate_table
-from custom_inference.core.programs.reference import count_configurations, count_reals, is_cheap
+from custom_inference.core.programs.reference import count_reals
 from custom_inference.core.programs.windows import settle
+from custom_inference.core.registry import family_of
 from custom_inference.core.stages import Stage, Stages
 from ppl_models import Data, Model
 from ppl_models.core.errors import warn_caller
 from ppl_models.core.hierarchy import is_function, typical_values
 from ppl_models.data.held import Source
 from ppl_models.data.row_blocks import RowBlocks
+from ppl_models.distributions.labellings import MAX_LABELINGS
+
+_Any = TypeVar("_Any")
 
 #: Rows that an evaluation is first timed on, the seconds it must take for its rows to tell (fewer are what a call costs
 #: at any size), evaluations of a fit with its starts, and the times of an evaluation that one with its gradient takes.
 _ROWS, _TELLING, _EVALUATIONS, _GRADIENT = 16, 0.02, 400, 3.0
-#: Nodes that a real number is integrated by, and entries of x times values of latents up to which that is a default.
-_NODES, _QUICK = 25.0, 2.0**17
 #: Seconds of a fit above which they are told.
 _LONG = 20.0
 
+#: Methods that sum over all labellings of a graph.
+_LISTING = ("exact", "em", "svi_delta", "svi_normal", "nuts")
 
-def is_compilable(model: Model, x: Source | None = None) -> bool:
+
+def within_reach(model: Model, methods: Mapping[str, _Any]) -> dict[str, _Any]:
+    """Return the methods without those that sum over all labellings, where a graph of one's own has too many."""
+    family = family_of(model)
+    nodes = getattr(model, "num_nodes", 0) if family.compiled else 0
+    few = nodes * math.log(model.local_shape[0] if nodes else 1) <= math.log(MAX_LABELINGS)
+    return {name: make for name, make in methods.items() if few or name not in _LISTING}
+
+
+def is_compilable(model: Model) -> bool:
     """Whether a program without engines may have a compiled one that is the default: its latents have one, and priors
-    do not depend on each other (whose log joint may have no maximum, which climbing its gradient tells). Not of
-    x so few that their latents are integrated."""
-    possible = bool(engines_of_program(model)) and not any(map(is_function, model.priors.values()))
-    return possible and not is_quickly_integrated(model, x)
+    do not depend on each other (whose log joint may have no maximum, which climbing its gradient tells)."""
+    return bool(engines_of_program(model)) and not any(map(is_function, model.priors.values()))
 
 
-def is_quickly_integrated(model: Model, x: Source | None) -> bool:
-    """Whether the latents of all rows, of which some are real numbers, are integrated in so few evaluations of the
-    program that its evidence is fitted rather than a bound on it."""
-    shape = getattr(x, "shape", None) or getattr(getattr(x, "x", None), "shape", ())
-    if not model.has_continuous_locals or not shape or not is_cheap(model) or "exact" in engines_of_program(model):
-        return False
-    if may_have_bits(model) and count_reals(model) == 1:
-        return True  # of any number of rows: a bound saves less than it misses
-    entries = math.prod(shape)
-    return entries * count_configurations(model) * _NODES ** count_reals(model) <= _QUICK
+def is_compiled_by_default(model: Model) -> bool:
+    """Whether what fits a program is compiled unless another method is asked for: bits behind one real latent are
+    integrated, of which a bound misses more than it saves."""
+    return is_compilable(model) and not (may_have_bits(model) and count_reals(model) == 1)
 
 
 def expect_seconds(model: Model, data: Data) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import math
-import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +11,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.blocks import Block, combine
+from custom_inference.compiled.kept import KeptStructures, refuse_errors
 from custom_inference.compiled.laws import Law, TabulatedLaw
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, combinations, require_entries
@@ -37,9 +36,7 @@ _LARGER, _FEW = 64.0, 8
 #: apart globals are drawn where it is looked at.
 _OUTSIDE, _WIDE = 1e-6, 4.0
 
-#: Model -> its structure; and why others have none.
-_STRUCTURES: weakref.WeakKeyDictionary[Model, Structure] = weakref.WeakKeyDictionary()
-_REFUSED: weakref.WeakKeyDictionary[Model, str] = weakref.WeakKeyDictionary()
+_STRUCTURES = KeptStructures[Structure]()
 
 
 def structure_of(model: Model, data: Data) -> Structure:
@@ -47,23 +44,18 @@ def structure_of(model: Model, data: Data) -> Structure:
 
     Raises NotCompiled where it has none.
     """
-    known = _STRUCTURES.get(model)
-    if known is not None and known.variables.layout.moving:
-        known = known if _ranges(_density_on(model, data)) == known.variables.ranges else None
-    if known is not None and not _is_alike(known.probe.data, data):
-        known = None
-    if known is None and model not in _REFUSED:
-        try:
-            density = _density_on(model, data)
-            variables = Variables.of(density.layout, density.plates)
-            own = copy.copy(density.model)  # the model itself would be held for ever
-            known = _STRUCTURES[model] = derive(own, density.data, variables)
-        except NotCompiled as reason:
-            _REFUSED[model] = str(reason)
-    reason = _REFUSED[model] if known is None else known.refused
-    if known is None or reason:
-        raise NotCompiled(f"{type(model).__name__} is not compiled: {reason}")
-    return known
+
+    def serves(known: Structure) -> bool:
+        moved = known.variables.layout.moving and _ranges(_density_on(model, data)) != known.variables.ranges
+        return not moved and _is_alike(known.probe.data, data)
+
+    return _STRUCTURES.find(model, lambda own: _derive_on(own, data), serves)
+
+
+def _derive_on(model: Model, data: Data) -> Structure:
+    """Read the structure of a program off the values that its latents have in these rows."""
+    density = _density_on(model, data)
+    return derive(density.model, density.data, Variables.of(density.layout, density.plates))
 
 
 def _is_alike(probed: Data, data: Data) -> bool:
@@ -79,8 +71,7 @@ def _is_alike(probed: Data, data: Data) -> bool:
 
 def structure_if_known(model: Model) -> Structure | None:
     """Return the structure of a program that was read before."""
-    known = _STRUCTURES.get(model)
-    return None if known is None or known.refused else known
+    return _STRUCTURES.recall(model)
 
 
 def _density_on(model: Model, data: Data) -> RowDensity:
@@ -120,13 +111,10 @@ def derive(
     every = data.to(dtype=torch.float64)
     data = every.rows(choose_rows(every, _READ))
     probe = Probe(model, data, variables, seed=seed)
-    try:
+    with refuse_errors():
         probe = replace(probe, spreads=probe.find_spreads())
         probe = replace(probe, tabulated=probe.find_tabulated())
         scopes, varying = probe.find_scopes(), probe.find_varying()
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise NotCompiled(f"it does not run on values that differ between rows ({reason})") from None
     entries = Entries({site: tuple(shape) for site, shape in model.shapes.items()})
     groups = [
         group

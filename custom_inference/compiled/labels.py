@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
+from torch.distributions import constraints
 
+from custom_inference.compiled.admixture.labels import find_axes
+from custom_inference.compiled.admixture.reader import recall_admixture
+from custom_inference.compiled.admixture.structure import AdmixtureStructure
 from custom_inference.compiled.derive import structure_if_known, structure_of
-from custom_inference.compiled.moves import Exchangeable, find_exchangeable
+from custom_inference.compiled.moves import Exchangeable, find_exchangeable, scale_alike
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.structure import Structure
 from custom_inference.core.align import align_draws, match_blocks
@@ -29,13 +34,13 @@ _SAME = 1e-9
 def find_places(model: Model) -> list[Exchangeable]:
     """Find the axes of the globals of a program along which values may be reordered: the rows do not tell their places
     apart, nor do the priors. None of a program that was not compiled."""
-    structure = structure_if_known(model)
+    structure, of_shares = structure_if_known(model), recall_admixture(model)
     if structure is None:
-        return []
+        return [] if of_shares is None else [one for one in find_axes(of_shares) if _keeps_priors(of_shares, one)]
     return [one for one in find_exchangeable(structure) if _keeps_priors(structure, one)]
 
 
-def _keeps_priors(structure: Structure, places: Exchangeable) -> bool:
+def _keeps_priors(structure: Structure | AdmixtureStructure, places: Exchangeable) -> bool:
     values = structure.probe.draw_globals()
     one, other = (
         structure.model.log_prior(dict(v))
@@ -54,23 +59,34 @@ def reorder(
     order of the reference's. places: those of the model, where they are at hand."""
     found = dict(values)
     for one in find_places(model) if places is None else places:
-        order = match_places(one, reference, found)
-        known = Exchangeable(one.size, {s: axes for s, axes in one.sites.items() if s in found}, one.choices, one.bits)
+        sites, turned = ({s: own for s, own in part.items() if s in found} for part in (one.sites, one.turned))
+        known = replace(one, sites=sites, turned=turned)
+        order = match_places(known, reference, found)
         found = known.permute(found, order)
         for site in _latents_of(model, one) & set(found):
             value = found[site]
-            if model.sites[site].choice is None:
-                found[site] = value.index_select(-1, order)
-            else:
+            if model.sites[site].choice is not None or site in _bits_of(model, one):
                 found[site] = torch.argsort(order).to(value)[value.long()]
+            else:
+                found[site] = value.index_select(-1, order)
     return found
 
 
 def _latents_of(model: Model, places: Exchangeable) -> set[str]:
     """The latents whose values, or whose elements, are the places."""
     structure = structure_if_known(model)
-    assert structure is not None
+    if structure is None:
+        return set()
     return {structure.variables.names[v] for v in (*places.choices, *(v for group in places.bits for v in group))}
+
+
+def _bits_of(model: Model, places: Exchangeable) -> set[str]:
+    """The latents that are bits, 0 or 1 of which is which of two places."""
+    return {
+        site
+        for site in _latents_of(model, replace(places, bits=()))
+        if model.sites[site].support is constraints.boolean
+    }
 
 
 def settle_labels(model: Model, data: Data, draws: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -108,13 +124,15 @@ def reorder_draws(model: Model, draws: Values) -> dict[str, Tensor]:
 def match_places(places: Exchangeable, reference: Values, found: Values) -> Tensor:
     """Return the order in which the places of ``found`` are nearest to the reference's: by the sites that have them
     along one axis, then by tables of pairs in turn."""
+    if places.turned:
+        return places.match_turned(reference, found)
     from scipy.optimize import linear_sum_assignment  # takes long to load, and is needed by few
 
     single, pairs = [], []
     for site, axes in places.sites.items():
         if site not in found:
             continue
-        one, other = (_scale(side[site].detach().cpu().double()) for side in (reference, found))
+        one, other = (scale_alike(side[site].detach().cpu().double()) for side in (reference, found))
         if len(axes) == 1:
             single.append([side.movedim(axes[0], 0).reshape(places.size, -1) for side in (one, other)])
         else:
@@ -140,10 +158,3 @@ def match_places(places: Exchangeable, reference: Values, found: Values) -> Tens
             break
         order = following
     return order
-
-
-def _scale(value: Tensor) -> Tensor:
-    """Values on a scale on which differences are alike."""
-    if bool((value >= 0).all()):
-        return value.sqrt()
-    return value / value.std().clamp(min=1e-9) if value.numel() > 1 else value

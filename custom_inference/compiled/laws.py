@@ -159,6 +159,13 @@ class CategoricalLaw(Exponential):
         return torch.log(clamp_off(parameters / parameters.sum(-1, keepdim=True)))
 
 
+class SignsLaw(CategoricalLaw):
+    """Features: whether it is -1, 0, 1."""
+
+    def features(self, value: Tensor) -> Tensor:
+        return super().features(value + 1)
+
+
 class MultinomialLaw(CategoricalLaw):
     """Counts of categories. Features: the counts; values are vectors."""
 

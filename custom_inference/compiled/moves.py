@@ -9,8 +9,8 @@ that are explained worst without it: so a source is found that others stand for 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -45,13 +45,16 @@ _ALIKE = 0.15
 class Exchangeable:
     """Axes of one size whose places may be permuted together.
 
-    sites: site -> which of its axes. latents: the variables whose values, and the elements of latents, are its places.
+    sites: site -> which of its axes. choices, bits: the variables whose values, and the elements of latents, are its
+    places. turned: site -> c, where two places are the values of a bit: when they change places, v becomes c - v, of
+    chances 1 - v and of logits -v.
     """
 
     size: int
     sites: Mapping[str, tuple[int, ...]]
     choices: tuple[int, ...]
     bits: tuple[tuple[int, ...], ...]
+    turned: Mapping[str, float] = field(default_factory=dict)
 
     def permute(self, values: Mapping[str, Tensor], order: Tensor) -> dict[str, Tensor]:
         """Return values of the globals with the places in another order."""
@@ -59,7 +62,26 @@ class Exchangeable:
         for site, axes in self.sites.items():
             for axis in axes:
                 found[site] = found[site].index_select(axis, order)
-        return found
+        changed = not torch.equal(order, torch.arange(self.size))
+        return found | {site: number - found[site] for site, number in self.turned.items() if changed}
+
+    def match_turned(self, reference: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> Tensor:
+        """Return the order of two places in which values, some of which are turned then, are nearest to a
+        reference's."""
+        wanted = {site: scale_alike(reference[site].double()) for site in {*self.sites, *self.turned}}
+
+        def distance(order: Tensor) -> float:
+            moved = self.permute(values, order)
+            return sum(float((scale_alike(moved[s].double()) - value).square().sum()) for s, value in wanted.items())
+
+        return min((torch.tensor([0, 1]), torch.tensor([1, 0])), key=distance)
+
+
+def scale_alike(value: Tensor) -> Tensor:
+    """Put values on a scale on which differences are alike."""
+    if bool((value >= 0).all()):
+        return value.sqrt()
+    return value / value.std().clamp(min=1e-9) if value.numel() > 1 else value
 
 
 def find_exchangeable(structure: Structure) -> list[Exchangeable]:
@@ -91,13 +113,27 @@ def _try(structure: Structure, field: str) -> Exchangeable | None:
             choices += own
         elif inner[-1:] and inner[-1] in axes and len(own) % size == 0:
             bits += [tuple(own[start : start + size]) for start in range(0, len(own), size)]
-    found = Exchangeable(size, sites, tuple(choices), tuple(bits))
-    return found if (choices or bits) and _is_symmetric(structure, found) else None
-
-
-def _is_symmetric(structure: Structure, found: Exchangeable) -> bool:
-    probe, entries = structure.probe, structure.entries
+    found, probe = Exchangeable(size, sites, tuple(choices), tuple(bits)), structure.probe
     bound = structure.read_rows(probe.data.rows(torch.arange(min(len(probe.data), _ROWS))))
+    tried = [found] if choices or bits else _list_turned(bound, found) if size == 2 else []
+    return next((one for one in tried if _is_symmetric(structure, bound, one)), None)
+
+
+def _list_turned(bound: Bound, axis: Exchangeable) -> Iterator[Exchangeable]:
+    """Yield an axis of two places as the values of each bit that a row has, and of all of them together."""
+    structure = bound.structure
+    model, names = structure.model, structure.variables.names
+    bits = [n for n, name in enumerate(names) if model.sites[name].support is constraints.boolean]
+    numbers = {constraints.unit_interval: 1.0, constraints.real: 0.0}
+    for group in dict.fromkeys([*((bit,) for bit in bits if names.count(names[bit]) == 1), tuple(bits)]):
+        drawn = [one for one in bound.blocks if one.own is not None and {scope[-1] for scope in one.scopes} & {*group}]
+        sites = frozenset[str]().union(*(one.sites for one in drawn)) & {*model.unknown_sites}
+        if group and all(model.supports[site] in numbers for site in sites):
+            yield replace(axis, choices=group, turned={s: numbers[model.supports[s]] for s in sites})
+
+
+def _is_symmetric(structure: Structure, bound: Bound, found: Exchangeable) -> bool:
+    probe, entries = structure.probe, structure.entries
     for _ in range(_PERMUTATIONS):
         values = probe.draw_globals()
         order = torch.randperm(found.size, generator=probe.generator)
@@ -113,6 +149,7 @@ def is_same(model: Model, first: Params, second: Params) -> bool:
     its own among those of the other, with values as near as what differs between places is far."""
     known = structure_if_known(model)
     for one in [] if known is None else find_exchangeable(known):
+        second = one.permute(second, one.match_turned(first, second)) if one.turned else second
         own, other = (_profiles(one, state) for state in (first, second))
         distance = torch.cdist(own, other)
         match = linear_sum_assignment(distance.numpy())
@@ -243,8 +280,7 @@ def _profiles(chosen: Exchangeable, state: Params) -> Tensor:
     parts = []
     for site, axes in chosen.sites.items():
         value = state[site].double().movedim(axes[0], 0).reshape(chosen.size, -1)
-        positive = bool((value >= 0).all())
-        parts.append(value.sqrt() if positive else value / value.std().clamp(min=1e-9))
+        parts.append(scale_alike(value))
     return torch.cat(parts, 1)
 
 

@@ -157,6 +157,16 @@ def solve_scaled(matrix: Tensor, right: Tensor) -> Tensor:
     return scale * torch.linalg.solve_ex(scaled, scale * right)[0]
 
 
+def solve_normal(precision: Tensor, pull: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mean (L,) of a normal, and a root R (L, L) of its covariance R R', from its precision (L, L) and that
+    times its mean; unknowns may have any units."""
+    scale = precision.diagonal().rsqrt()
+    factor = torch.linalg.cholesky(scale[:, None] * precision * scale)
+    unit = torch.eye(len(scale), dtype=precision.dtype)
+    root = scale[:, None] * torch.linalg.solve_triangular(factor.mT, unit, upper=True)
+    return root @ (root.mT @ pull), root
+
+
 def _predictor(place: int, block: Block, sites: set[str], column: Tensor, size: int) -> Predictor | None:
     """The linear predictor of a block; None where its parameters are something else."""
     sums, softmax = block.sources[0].as_sums(), block.law.kinds.get("probs") == "proportion"

@@ -42,6 +42,8 @@ def engines_of_program(model: Model) -> Mapping[str, Callable[[], Engine]]:
         return {}
     integrated = all(part_of(model, site) for site in model.unknown_sites)
     names = ["vb", "conjugate"] if integrated else ["conjugate"]
+    if [part_of(model, site) for site in model.unknown_sites] == ["proportion"]:
+        names.append("cvb0")  # of tokens
     return {name: partial(_make_admixture, name) for name in names}
 
 
@@ -51,19 +53,26 @@ def is_sampled_by_sums(model: Model) -> bool:
     return is_own_of_rows(model) and not model.has_continuous_locals
 
 
+def is_sampled_by_choices(model: Model) -> bool:
+    """Whether a program may have chains that draw choices, shares and globals in turn: rows with shares, of which
+    nothing but x is observed."""
+    return is_own_of_rows(model) and may_have_shares(model) and len(model.sites_of("observed")) == 1
+
+
 def _make_admixture(name: str) -> Engine:
     """Make an engine of programs of shares. Its kernels are those of families, whose records know methods, which know
     this module: it is loaded where it is needed."""
-    return import_module("custom_inference.compiled.admixture.engine").ENGINES[name]()
+    return import_module("custom_inference.compiled.admixture.engines").ENGINES[name]()
 
 
 def may_have_shares(model: Model) -> bool:
-    """Whether a row has one vector of several shares or activations, and choices at most beside it, as declared."""
+    """Whether a row has one vector of several shares or activations, or one share, and choices at most beside it, as
+    declared."""
     sites = [model.sites[name] for name in model.row_latents]
     real = [site for site in sites if site.choice is None and (site.support is None or not site.support.is_discrete)]
-    if len(real) != 1 or len(real[0].dims) != 1 or len(real[0].plates) > 1:
+    if len(real) != 1 or len(real[0].dims) > 1 or len(real[0].plates) > 1:
         return False
-    return model.sizes[real[0].dims[0]] > 1 and of_element(real[0].support) in (
-        constraints.simplex,
-        constraints.positive,
-    )
+    support = of_element(real[0].support)
+    if not real[0].dims:
+        return support is constraints.unit_interval  # a Beta: shares of two
+    return model.sizes[real[0].dims[0]] > 1 and support in (constraints.simplex, constraints.positive)

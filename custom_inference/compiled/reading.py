@@ -28,6 +28,7 @@ from custom_inference.compiled.laws import (
     MultinomialLaw,
     NormalLaw,
     PoissonLaw,
+    SignsLaw,
     TokensLaw,
     ZeroInflatedPoissonLaw,
 )
@@ -41,7 +42,8 @@ _KNOWN: Mapping[str, tuple[type[Law], tuple[str, ...]]] = {
     "Bernoulli": (BernoulliLaw, ("probs|logits",)), "NoisyOr": (BernoulliLaw, ("probs",)),
     "BernoulliVector": (BernoulliLaw, ("probs",)), "Geometric": (GeometricLaw, ("probs|logits",)),
     "Binomial": (BinomialLaw, ("probs|logits",)), "Categorical": (CategoricalLaw, ("probs|logits",)),
-    "OneHotCategorical": (CategoricalLaw, ("probs|logits",)), "Multinomial": (MultinomialLaw, ("probs|logits",)),
+    "OneHotCategorical": (CategoricalLaw, ("probs|logits",)), "Signs": (SignsLaw, ("probs",)),
+    "Multinomial": (MultinomialLaw, ("probs|logits",)),
     "Tokens": (MultinomialLaw, ("probs",)),
     "Poisson": (PoissonLaw, ("rate",)), "Exponential": (ExponentialLaw, ("rate",)),
     "Normal": (NormalLaw, ("loc", "scale")), "Gamma": (GammaLaw, ("concentration", "rate")),

@@ -179,9 +179,22 @@ class Steps:
         return {}
 
     @cached_property
-    def dependence(self) -> dict[str, float]:
-        """Sites -> how many times too small standard deviations are where sites are taken for independent."""
-        return {}
+    def belief_roles(self) -> dict[str, str]:
+        """The parts that all sites play which are learned, where they have posteriors: of those that nothing is said of
+        by their supports; "open" of sites without counts, and of what is said in one with these."""
+        used, model = {site for block in self.blocks for site in block.sites}, self.model
+        usual = {support: role for role, (support, *_) in reversed(_CONJUGATE.items())}
+        found = {
+            site: (self.roles.get(site, "") if site in used else usual.get(model.supports[site], "")) or "open"
+            for site in model.unknown_sites
+        }
+        for block in [*self.blocks] * len(found):  # what is open may make others so
+            unknown = block.sites & set(found)
+            if any(found[site] == "open" for site in unknown):
+                spread = block.sources[1].sites if block.law.by_value else frozenset[str]()
+                apart = spread if all(found[s] != "open" for s in spread & unknown) else frozenset[str]()
+                found |= dict.fromkeys(unknown - apart, "open")
+        return found
 
     @cached_property
     def narrowest(self) -> dict[str, float | None]:
@@ -222,7 +235,7 @@ class Steps:
             if block.sites & set(sites):
                 parameters = block.parameters(flat)
                 said = block.law.say(counted, parameters)
-                for name, source, part in zip(block.law.names, block.sources, _split(block, parameters), strict=True):
+                for name, source, part in block.take_apart(parameters):
                     if name in said and source.sites & set(sites):
                         source.count(said[name], part, flat, total)
         return total
@@ -317,11 +330,6 @@ class Steps:
 def _is_of(prior: Distribution | Callable[..., object], families: type | tuple[type, ...]) -> bool:
     """Tell whether a prior is one of some families."""
     return issubclass(type(prior), families)
-
-
-def _split(block: Block, parameters: Tensor) -> tuple[Tensor, ...]:
-    """The parameters (G, C, U, P) by their names."""
-    return parameters.split([max(size, 1) for size in block.law.sizes], -1)
 
 
 #: Model -> its M step on the rows that were read last.

@@ -208,7 +208,7 @@ def align(
     first, second = (of if isinstance(of, dict) else of.params for of in (to, found))
     for nodes in _NODE_SITES if site is None else ():
         if nodes in first and nodes in second and len(first[nodes]) == len(second[nodes]):
-            size = max(_num_blocks(first), _num_blocks(second))
+            size = max(*map(_num_blocks, (first, second)), *(1 + max(one) for one in within or ()))
             return match_components(*(_of_nodes(side[nodes], size) for side in (first, second)), within=within)
     models = [side.model for side in (found, to) if not isinstance(side, dict)]
     if site is None and models:

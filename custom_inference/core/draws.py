@@ -204,8 +204,9 @@ class PosteriorDraws:
         if posterior is None:
             yield from itertools.repeat(self.fit.globals[site], self.num_samples)
             return
-        for start, count in self._chunks(self.fit.globals[site].numel()):
-            yield from posterior.sample(count, seed=self.seed_of(site, start))
+        stream = "drawn together" if posterior.drawn_together else site
+        for start, count in self._chunks(math.prod(posterior.noise_shape)):
+            yield from posterior.sample(count, seed=self.seed_of(stream, start))
 
     def locals_apart(self) -> Iterator[Tensor]:
         """Draws of the locals from the fit's posterior of them, whatever the globals."""

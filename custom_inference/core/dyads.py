@@ -27,6 +27,9 @@ _PLATE = "data"
 
 def dyad_number(model: GraphModel, i: Tensor, j: Tensor, num_nodes: int) -> Tensor:
     """The numbers of dyads (i, j), of undirected graphs i < j: the inverse of ``GraphModel.dyads``."""
+    first = model.first_nodes
+    if first is not None:
+        return i * (num_nodes - first) + j - first
     if model.directed:
         return i * num_nodes + j if model.self_loops else i * (num_nodes - 1) + j - (j > i).long()
     shift = 0 if model.self_loops else 1
@@ -37,6 +40,8 @@ def dyad_number(model: GraphModel, i: Tensor, j: Tensor, num_nodes: int) -> Tens
 def _numbers(model: GraphModel, i: Tensor, j: Tensor, num_nodes: int) -> Tensor:
     """Sorted numbers of those places (i, j) of a matrix that are dyads."""
     keep = i == i if model.directed else i <= j
+    if model.first_nodes is not None:
+        keep = (i < model.first_nodes) & (j >= model.first_nodes)
     if not model.self_loops:
         keep &= i != j
     return dyad_number(model, i[keep], j[keep], num_nodes).unique()

@@ -256,6 +256,9 @@ def solve_local(
     if not engines and bound in (None, "exact", IMPORTANCE):
         if bound is None and fallback is not None and not is_feasible(model, data):
             return fallback.solve(model, params, data, seed=seed, evidence=evidence)
+        bounded = not evidence and bound is None and scalable_bound(model) in engines_of_program(model)
+        if bounded and not is_feasible(model, data):
+            return solve_local(model, params, data, bound=scalable_bound(model), seed=seed, evidence=evidence)
         return infer_exactly(model, params, data, estimates=bound != "exact", seed=seed)
     points = fallback is not None and fallback.engine.objective == "log joint"
     if bound is None and fallback is not None and (points or not is_feasible(model, data)):

@@ -172,7 +172,8 @@ def _gains_of_places(model: Model, places: Exchangeable, values: Values) -> tupl
 
     Values are moved on by one place after another: each move shows every place with another's values.
     """
-    sites, entangled = [site for site in places.sites if not is_flat(model.priors[site])], list[str]()
+    sites = [site for site in places.sites if not is_flat(model.priors[site])]
+    entangled = [site for site in places.turned if site not in places.sites and not is_flat(model.priors[site])]
     gains, present = torch.zeros(places.size, places.size, dtype=torch.float64), torch.arange(places.size)
     for shift in range(places.size):
         order = present.roll(-shift)

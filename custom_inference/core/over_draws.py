@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.posterior import FactorPosterior, estimate_divergence
+from custom_inference.compiled.programs import engines_of_program
 from custom_inference.compiled.structure import flatten
 from custom_inference.core.engine import Params
 from custom_inference.core.isolation import seed_of
@@ -45,7 +46,7 @@ def mixture_over_draws(fit: Any) -> LocalPosterior | None:
     model, draws = fit.model, fit.draws
     if draws is None or model.local_site in draws or not model.rows_are_independent:
         return None
-    if not is_feasible(model, fit.data):
+    if not is_feasible(model, fit.data) or "conjugate" in engines_of_program(model):  # integrals, draw by draw
         return None
     varying = [site for site in model.global_sites if site in draws]
     if not varying:

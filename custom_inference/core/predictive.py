@@ -49,9 +49,10 @@ def sample_rows(model: Model, params: Values, num_rows: int, *, seed: int = 0, l
 
     Raises ModelError for a program with factors.
     """
-    least = 1 if model.rows_are_independent else 2
-    if num_rows < least:
-        raise MethodError(f"num_rows = {num_rows}, expected at least {least}")
+    graph = not model.rows_are_independent
+    if num_rows < 1 + graph:
+        of_nodes = "2 nodes: sample() draws a graph of as many as the fit's, sample(n) one of n"
+        raise MethodError(f"num_rows = {num_rows}, expected at least {of_nodes if graph else 1}")
     nodes = _forward(model, params, num_rows, seed, like)
     refuse_factors(model, factors_in(nodes))
     if is_own_of_rows(model):

@@ -189,13 +189,15 @@ def _of_program(model: Model) -> Family:
     chosen = site.choice is not None and model.sizes[site.choice] == model.sizes.get("component") and not site.dims
     if not chosen or site.plates != ("node",) or len(model.row_latents) > 1:
         return Family(model=kind)
-    return Family(model=kind, engines=_graph_engines(), stages=_OF_GRAPHS, compiled=True)
+    return Family(
+        model=kind, engines=_of_graphs().ENGINES, sampler=_of_graphs().SAMPLER, stages=_OF_GRAPHS, compiled=True
+    )
 
 
 @functools.cache
-def _graph_engines() -> Mapping[str, Callable[..., Engine]]:
-    """The engines of programs of graphs. Loaded by name: they are made of what block models have."""
-    return importlib.import_module("custom_inference.compiled.graphs").ENGINES
+def _of_graphs() -> Any:
+    """The engines and the sampler of programs of graphs. Loaded by name: they are made of what block models have."""
+    return importlib.import_module("custom_inference.compiled.graphs")
 
 
 def _record(kind: type) -> Family | None:

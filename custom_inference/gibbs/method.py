@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_inference.compiled.programs import is_sampled_by_sums
+from custom_inference.compiled.programs import is_sampled_by_choices, is_sampled_by_sums
 from custom_inference.core.align import match_components
 from custom_inference.core.diagnostics import convergence, effective_size, r_hat, round_for_file
 from custom_inference.core.ended import Ended
@@ -20,6 +20,7 @@ from custom_inference.core.settings import require_whole
 from custom_inference.gibbs.chains import Mode, Record, Settings, left_out, rank_modes, run_chains, say_lower
 from custom_inference.gibbs.programs import CompiledSampler
 from custom_inference.gibbs.protocol import Params, Sampler, require_learn, sampler_of
+from custom_inference.gibbs.shares import SharesSampler
 from ppl_models import Data, MethodError, Model
 
 #: Draws of a site are kept where all of them together have at most so many entries; likewise those of the locals.
@@ -72,7 +73,8 @@ class CollapsedGibbs(Settings, Method):
     def ask(self, model: Model) -> None:
         super().ask(model)
         sampler = self.sampler(model)
-        example = None if is_sampled_by_sums(model) else to_ask_with(model)  # compiled ones ask of priors alone
+        compiled = is_sampled_by_sums(model) or is_sampled_by_choices(model)
+        example = None if compiled else to_ask_with(model)  # compiled ones ask of priors alone
         if example is not None:
             data = example[1]
             sampler.check(model, model.as_read(data) if model.rows_are_independent else data)
@@ -117,6 +119,8 @@ class CollapsedGibbs(Settings, Method):
     def sampler(self, model: Model) -> Sampler:
         """Return the sampler of a model, of programs of one's own that of compiled ones. Raises MethodError for models
         without one."""
+        if is_sampled_by_choices(model):
+            return SharesSampler()
         return CompiledSampler() if is_sampled_by_sums(model) else sampler_of(model)
 
     def _plan_draws(self, model: Model, rows: int, entries: int | None) -> tuple[tuple[str, ...], int, int]:

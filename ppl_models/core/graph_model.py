@@ -43,7 +43,8 @@ class GraphModel(Model):
     self_loops: bool = False
 
     wide_reason: ClassVar[str | None] = "a block without nodes cannot be learned"
-    #: "binary" or "counts": what an entry of x is.
+    #: "binary", "counts" or None (at least 0): what an entry of x is, unless the support of its site has negative
+    #: numbers: then whatever that support has.
     edge_kind: ClassVar[str] = "binary"
     #: Global sites over pairs of blocks, (K, K, ...).
     pair_sites: ClassVar[tuple[str, ...]] = ("edge_probability",)
@@ -55,6 +56,11 @@ class GraphModel(Model):
     sites: ClassVar[Mapping[str, Site]] = {
         "x": Site("observed", ("to_node",), ("node",), constraints.nonnegative_integer, sparse=True)
     }
+
+    @property
+    def first_nodes(self) -> int | None:
+        """How many nodes are of the first of two modes; None where all are of one kind."""
+        return None
 
     @property
     def data_kind(self) -> str:
@@ -138,8 +144,16 @@ class GraphModel(Model):
         return self._as_graph(data, self.num_nodes if fixed else None, nodes=nodes, **reading)
 
     def _as_graph(self, data: Source, num_nodes: int | None, **settings: Any) -> GraphData:
-        settings |= {"directed": self.directed, "self_loops": self.self_loops, "kind": self.edge_kind}
-        return as_graph(data, num_nodes=num_nodes, site=self.observed_site, **settings)
+        support = self.sites[self.observed_site].support
+        signed = support is constraints.real or getattr(support, "lower_bound", 0) < 0
+        kind = "real" if signed else self.edge_kind
+        settings |= {"directed": self.directed, "self_loops": self.self_loops, "kind": kind}
+        found = as_graph(data, num_nodes=num_nodes, site=self.observed_site, **settings)
+        wrong = ~support.check(found.x.values()) if signed else torch.zeros(0)
+        if bool(wrong.any()):
+            value = float(found.x.values()[wrong][0])
+            raise DataError(f"an edge of value {value:g}", site=self.observed_site, axis="edge", expected=f"{support}")
+        return found
 
     def as_read(self, data: Data) -> Data:
         """The graph with a dense mask where dyads are hidden: what the program takes beside a sparse x."""

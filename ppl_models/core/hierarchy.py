@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -36,6 +36,14 @@ class SitesOf:
             assert self.own.fget is not None
             return {**model.hyper_sites, **self.own.fget(model)}
         return self.own if model is None or not model.hyper_sites else {**model.hyper_sites, **self.own}
+
+
+def find_twice(sites: Mapping[str, Site] | property, axes: Mapping[str, str] | property) -> dict[str, str]:
+    """Return the fields of axes that a site has twice, by the names of their second ones; none where sites or axes are
+    properties."""
+    own, fields = (cast(Any, {} if type(given) is property else given) for given in (sites, axes))
+    named = {axis for site in own.values() for axis in site.dims if axis not in fields}
+    return {axis: fields[axis[3:]] for axis in named if axis.startswith("to_") and axis[3:] in fields}
 
 
 def is_function(prior: Any) -> bool:

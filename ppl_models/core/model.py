@@ -82,6 +82,8 @@ class Model(WithPriors, abc.ABC):
         if "sites" in vars(cls):
             sites: Any = hierarchy.SitesOf(vars(cls)["sites"])
             cls.sites = sites
+            if twice := hierarchy.find_twice(sites.own, getattr(cls, "axes", {})):
+                cls.axes = {**cls.axes, **twice}
         if "__call__" in vars(cls):
             cls.__call__ = as_given(vars(cls)["__call__"])
         for door in {"prepare", "prepare_new"} & set(vars(cls)):

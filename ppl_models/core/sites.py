@@ -46,7 +46,8 @@ class Site:
 
     role: "global" (one value for all data), "latent" (a value for every row, token, node, ...), "observed", or "given"
         (covariates, time: what the program conditions on).
-    dims: names of the axes of one element, whose sizes the model's ``axes`` give.
+    dims: names of the axes of one element, whose sizes the model's ``axes`` give. One that stands twice has "to_"
+        before it the second time.
     plates: names of the plates in front of it, as the axes of its values: ("row",), ("node",), ("token",).
     support: of one element, which the prior of a site must not leave: as Pyro's distributions say it, of events too
         (``real_vector`` is ``real``, ``independent(positive, 1)`` is ``positive``); a point of the simplex, a one-hot
@@ -66,6 +67,10 @@ class Site:
         if self.role not in get_args(Role):
             raise ModelError(unknown_name("role of a site", self.role, get_args(Role)))
         object.__setattr__(self, "support", of_element(self.support))
+        dims = list[str]()
+        for axis in self.dims:
+            dims.append(f"to_{axis}" if axis in dims else axis)
+        object.__setattr__(self, "dims", tuple(dims))
 
     def __reduce__(self) -> Any:
         """A copy is compared with the supports of the process that reads it."""

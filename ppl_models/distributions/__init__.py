@@ -1,4 +1,4 @@
-"""Distributions that Pyro lacks: binary codes, noisy ORs, flat priors, labellings of nodes, tokens of documents.
+"""Distributions that Pyro lacks: binary codes, noisy ORs, flat priors, labellings of nodes, tokens, weights.
 
 Imports ``ppl_models.core.errors``, ``ppl_models.data.sparse`` and ``ppl_models.likelihoods`` alone;
 everybody may import the names of ``__all__``.
@@ -26,6 +26,7 @@ from ppl_models.distributions.rated import InverseRootGamma, OrderedRating, Side
 from ppl_models.distributions.simplex import FaceDirichlet, PointMass, StickBreaking
 from ppl_models.distributions.spike import SpikeGamma, nonnegative_with_atom
 from ppl_models.distributions.tokens import Tokens, TopicMeanBernoulli
+from ppl_models.distributions.weights import Hurdle, Signs
 
 __all__ = sorted(  # pyright: ignore[reportUnsupportedDunderAll]
     name for name, value in vars().items() if not (name.startswith("_") or inspect.ismodule(value))

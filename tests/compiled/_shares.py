@@ -32,8 +32,12 @@ class OfShares(ComponentModel):
     def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
         values = self.sample_globals()
         with self.rows(x, mask, batch_size, num_rows) as rows:
-            share = pyro.sample("share", dist.Dirichlet(torch.tensor(ALPHA[: self.num_components])))
+            share = pyro.sample("share", dist.Dirichlet(self.alpha))
             return self.state_row(rows, share, values)
+
+    @property
+    def alpha(self) -> torch.Tensor:
+        return torch.tensor(ALPHA[: self.num_components])
 
     def state_row(self, rows: Any, share: Any, values: Any) -> Any:
         raise NotImplementedError
@@ -63,6 +67,15 @@ class TopicOfTokens(OfShares):
 
     def state_row(self, rows, share, values):
         return rows.observe("x", dist.Categorical(values["topic"][self.choose(share)]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class EvenTopics(TopicOfTokens):
+    """The same with shares that tell no topics apart."""
+
+    @property
+    def alpha(self) -> torch.Tensor:
+        return torch.full((self.num_components,), 0.5)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -155,3 +168,98 @@ class AddedActivations(ComponentModel):
             shape = torch.tensor(ALPHA[: self.num_components])
             activation = pyro.sample("activation", dist.Gamma(shape, 0.7).to_event(1))
             return rows.observe("x", dist.Poisson(activation @ rate))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SharesOfRates(OfShares):
+    """Poisson rates that are averages over the components, with shares of the row."""
+
+    sites: ClassVar[Any] = {
+        "rate": Site("global", ("component", "feature"), support=constraints.positive), "share": SHARE, "x": WORDS,
+    }  # fmt: skip
+
+    def default_priors(self) -> dict[str, Any]:
+        return {"rate": dist.Gamma(1.5, 0.3)}
+
+    def state_row(self, rows, share, values):
+        return rows.observe("x", dist.Poisson(share @ values["rate"]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BetaOfBits(ComponentModel):
+    """Bits by a share of the row: p_0 with 1 - share, p_1 with share; chosen or summed."""
+
+    chosen: bool = False
+    sites: ClassVar[Any] = {**ASPECT, "share": Site("latent", (), ROW, constraints.unit_interval)}
+
+    def default_priors(self) -> dict[str, Any]:
+        return {"p": dist.Beta(1.5, 2.0)}
+
+    def __call__(self, x=None, *, mask=None, batch_size=None, num_rows=1):
+        p = self.sample("p")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            share = pyro.sample("share", dist.Beta(0.8, 0.6))
+            return self.state_row(rows, share.unsqueeze(-1), p)
+
+    def state_row(self, rows, share, p):
+        return rows.observe("x", dist.Bernoulli((1 - share) * p[0] + share * p[1]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BetaOfChoices(BetaOfBits):
+    """The same with a choice of every bit."""
+
+    sites: ClassVar[Any] = {
+        **BetaOfBits.sites,
+        "z": Site("latent", ("feature",), ("row",), support=constraints.boolean),
+    }
+
+    def state_row(self, rows, share, p):
+        z = pyro.sample("z", dist.Bernoulli(share.expand(*share.shape[:-1], self.num_features)).to_event(1))
+        return rows.observe("x", dist.Bernoulli(p[z.long(), torch.arange(self.num_features)]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Supervised(TopicOfTokens):
+    """Tokens with a response of the row: normal about the mean weight of its tokens' topics, or of its shares."""
+
+    by_tokens: bool = True
+    sites: ClassVar[Any] = {
+        **TopicOfTokens.sites, "weight": Site("global", ("component",), support=constraints.real),
+        "scale": Site("global", (), support=constraints.positive), "y": Site("observed", (), ROW, constraints.real),
+    }  # fmt: skip
+
+    def default_priors(self) -> dict[str, Any]:
+        return {**super().default_priors(), "weight": dist.Normal(0.0, 10.0), "scale": dist.LogNormal(0.0, 1.0)}
+
+    def __call__(self, x=None, y=None, *, mask=None, batch_size=None, num_rows=1):
+        values = self.sample_globals()
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            share = pyro.sample("share", dist.Dirichlet(torch.tensor(ALPHA[: self.num_components])))
+            z = self.choose(share)
+            rows.observe("y", dist.Normal(self.average(share, z, values["weight"]), values["scale"]))
+            return rows.observe("x", dist.Categorical(values["topic"][z]))
+
+    def average(self, share, z, weight):
+        return weight[z].mean(-1) if self.by_tokens else share @ weight
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SquaredResponse(Supervised):
+    """A response that is no average."""
+
+    def average(self, share, z, weight):
+        return weight[z].mean(-1) ** 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ExposedRates(SharesOfRates):
+    """The same times what a row is exposed to."""
+
+    sites: ClassVar[Any] = {**SharesOfRates.sites, "exposure": Site("given", (), ROW, constraints.positive)}
+
+    def __call__(self, x=None, exposure=None, *, mask=None, batch_size=None, num_rows=1):
+        rate = self.sample("rate")
+        with self.rows(x, mask, batch_size, num_rows) as rows:
+            share = pyro.sample("share", dist.Dirichlet(self.alpha))
+            return rows.observe("x", dist.Poisson(rows.of(exposure).unsqueeze(-1) * (share @ rate)))

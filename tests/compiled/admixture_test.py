@@ -4,16 +4,20 @@ the same numbers however a model is written; what was not observed left out; wha
 import itertools
 
 import numpy as np
+import pyro
 import pytest
 import torch
 from scipy import integrate, stats
 from scipy.special import digamma, gammaln, logsumexp, softmax
 
 import custom_inference as ci
+from custom_inference.compiled.admixture import engines
 from custom_inference.compiled.admixture.engine import AdmixturePoints, AdmixtureVB
 from custom_inference.compiled.programs import engines_of_program
 from custom_inference.compiled.reading import NotCompiled
+from custom_inference.families.topics.cvb0 import LdaCvb0, TopicCounts
 from custom_inference.methods import methods_for
+from ppl_models import LDA
 from tests.compiled._shares import (
     ALPHA,
     AddedActivations,
@@ -300,3 +304,41 @@ def test_weights_count_rows():
 def test_what_is_something_else_is_refused():
     with pytest.raises(NotCompiled, match="LinkedShares is not compiled"):
         AdmixturePoints().rows(made(LinkedShares), made(LinkedShares).prepare(BITS, dtype=torch.float64))
+
+
+def test_cvb0_is_that_of_the_listed_model():
+    """From the same counts, a pass over tokens and one over documents end where that of latent Dirichlet allocation
+    does; fits predict words as well."""
+    rng, size, words = np.random.default_rng(1), 3, 12
+    topic = rng.dirichlet(np.full(words, 0.2), size)
+    x = np.array([[rng.choice(words, p=topic[k]) for k in rng.choice(size, 20, p=s)] for s in rng.dirichlet(ALPHA, 60)])
+    counts, gamma = counts_of(x.astype(float), words), torch.full((words,), 0.4)
+    listed = LDA(num_topics=size, vocabulary_size=words).with_priors(
+        topic=pyro.distributions.Dirichlet(gamma), topic_proportion=pyro.distributions.Dirichlet(torch.tensor(ALPHA))
+    )
+    begin = torch.tensor(topic) * 100
+    own = LdaCvb0()
+    documents = own.rows(listed, listed.prepare(counts, dtype=torch.float64))
+    expected = own.e_step(listed, TopicCounts(begin), documents)
+    fits = []
+    for kind, data in ((TopicOfTokens, x.astype(float)), (Documents, counts)):
+        model = kind(num_components=size, num_features=20, num_categories=words)
+        engine = engines_of_program(model)["cvb0"]()
+        rows = engine.rows(model, model.prepare(data, dtype=torch.float64))
+        state = engine.state(concentration={"topic": begin + gamma})
+        step = engine.e_step(model, state, rows)
+        assert torch.allclose(step.statistics["0"][0, :, 0], expected.statistics["topic"], rtol=1e-6)
+        assert torch.allclose(step.bound, expected.bound, rtol=1e-6)
+        fits.append(ci.fit(model, data, method="cvb0", progress=False))
+    fits.append(ci.fit(listed, counts, method="cvb0", progress=False))
+    score = [np.log(fit.params["topic"].numpy()) for fit in fits]
+    bound = [solved(made(Documents, num_categories=words), counts, topic=np.exp(s))[1].bound.sum() for s in score]
+    perplexity = np.exp([-float(b) / counts.sum() for b in bound])
+    assert np.allclose(perplexity, perplexity[-1], rtol=0.02)
+    assert fits[0].posteriors["z"].mean.shape == (60, 20, size)
+
+
+def test_cvb0_is_of_tokens_alone():
+    with pytest.raises(NotCompiled, match="CVB0"):
+        engine = engines.ENGINES["cvb0"]()
+        engine.rows(made(SumsOfBits), made(SumsOfBits).prepare(BITS, dtype=torch.float64))

@@ -329,10 +329,9 @@ def test_the_default_and_what_follows(tmp_path):
     assert float(bound.sum()) == pytest.approx(float(found.elbo[-1] - found.log_prior), abs=1e-2)
     mean, spread = found.posteriors["f"].mean, found.posteriors["f"].variance
     assert mean.shape == spread.shape == (150, 3)
-    # One latent is integrated, whatever the number of rows; two are where there are few.
-    assert default_method(factors(1, 8), None, np.zeros((5000, 8))).name.startswith("SVI")
-    assert default_method(factors(2, 8), None, np.zeros((20, 8))).name.startswith("SVI")
-    assert default_method(factors(2, 8), None, np.zeros((300, 8))).name == "VariationalEM(variational)"
+    # One latent is integrated.
+    assert default_method(factors(1, 8), None).name.startswith("SVI")
+    assert default_method(factors(2, 8), None).name == "VariationalEM(variational)"
 
 
 @pytest.mark.parametrize("guide", ["conjugate", "variational"])

@@ -11,10 +11,12 @@ import torch
 from torch.distributions import constraints
 
 import custom_inference as ci
+from custom_inference.compiled.labels import find_places, reorder
 from custom_inference.core.diagnostics import effective_size
 from custom_inference.gibbs.programs import CompiledSampler
 from ppl_models import NOCA, ComponentModel, MethodError, PriorError, Site
 from tests.compiled._problems import KINDS, problem, state_of
+from tests.programs._own import own_program
 
 SAMPLER = CompiledSampler()
 QUICK = [*((name, "conjugate") for name in KINDS), *((name, "other") for name in ("scales", "poisson"))]
@@ -121,6 +123,49 @@ def test_a_fit_has_chains_in_one_labelling():
     assert (fit.draws["rate"].std((0, 1)) < 0.2 * fit.params["rate"] + 0.3).all()
     assert fit.details["lp_r_hat"] < 1.1
     assert np.allclose(np.asarray(fit.transform(x)).sum(1), 1)
+
+
+def bits(logits):
+    """Two classes of rows of counts, told by a bit, with a chance or its logit."""
+    sites = {
+        "share": Site("global", (), support=constraints.real if logits else constraints.unit_interval),
+        "rate": Site("global", ("class", "column"), support=constraints.positive),
+        "z": Site("latent", (), ("row",), constraints.boolean),
+        "x": Site("observed", ("column",), ("row",), constraints.nonnegative_integer),
+    }
+
+    def rows(plate, share, rate):
+        z = pyro.sample("z", dist.Bernoulli(logits=share) if logits else dist.Bernoulli(share))
+        return plate.observe("x", dist.Poisson(rate[z.long()]))
+
+    share = dist.Normal(0.0, 2.0) if logits else dist.Beta(1.5, 1.5)
+    return own_program(sites, rows, {"share": share, "rate": dist.Gamma(1.0, 0.1)}, 3, 2)
+
+
+@pytest.mark.parametrize("logits", [False, True])
+def test_chains_that_differ_by_what_a_bit_calls_its_values_are_one(logits):
+    rng, model = np.random.default_rng(0), bits(logits)
+    rate, z = np.array([[1.0, 9.0, 20.0], [12.0, 3.0, 1.0]]), rng.random(80) < 0.7
+    x = rng.poisson(rate[z.astype(int)]).astype(float)
+    fit = ci.CollapsedGibbs(num_samples=15, warmup=15, chains=4, search=False).fit(model, x, progress=False)
+    assert fit.details["agreeing"] == 4
+    (places,) = find_places(model)
+    assert places.turned == {"share": 0.0 if logits else 1.0}
+    turned = places.permute(fit.params, torch.tensor([1, 0]))
+    rows = CompiledSampler()._read(model, fit.data)
+    one, other = (rows.log_evidence(rows.structure.entries.flatten(v)) for v in (fit.params, turned))
+    assert torch.allclose(one, other)
+    values = {**turned, "z": torch.as_tensor(z).double()}
+    again = reorder(model, values, fit.params)
+    assert torch.equal(again["z"], 1 - values["z"])
+    assert all(torch.allclose(again[site], fit.params[site]) for site in fit.params)
+
+
+def test_a_bit_whose_prior_tells_its_values_apart_stays():
+    model = bits(False).with_priors(share=dist.Beta(1.0, 9.0))
+    x = np.random.default_rng(0).poisson([[1.0, 9.0, 20.0]] * 20 + [[12.0, 3.0, 1.0]] * 10).astype(float)
+    ci.CollapsedGibbs(num_samples=5, warmup=5, chains=1).fit(model, x, progress=False)
+    assert find_places(model) == []
 
 
 def test_the_same_seed_gives_the_same_draws():

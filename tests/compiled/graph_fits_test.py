@@ -1,12 +1,28 @@
 """Fits of programs of graphs: as far as those of listed block models, and what is asked of them."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import numpy as np
 import pytest
 import torch
+from torch.distributions.constraints import unit_interval
 
 import custom_inference as ci
-from ppl_models import SBM, DegreeCorrectedSBM, PoissonSBM
-from tests.programs.graphs import Affine, Blocks, Degrees, Ordered, Rates, Signed, Weighted, planted
+from ppl_models import SBM, DegreeCorrectedSBM, MethodError, PoissonSBM, Site
+from tests.programs.graphs import (
+    NODES,
+    Affine,
+    Blocks,
+    Degrees,
+    Foes,
+    Ordered,
+    Rates,
+    Signed,
+    TwoPart,
+    Weighted,
+    planted,
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +42,7 @@ def test_fits_come_as_far_as_those_of_the_listed_model(kind, listed, site, direc
     assert own.transform().shape == (45, 3) and own.params[site].shape == (3, 3)
 
 
-@pytest.mark.parametrize("kind", [Signed, Weighted, Affine, Ordered])
+@pytest.mark.parametrize("kind", [Signed, Foes, Weighted, TwoPart, Affine, Ordered])
 def test_blocks_are_found_whatever_an_edge_is(kind):
     model = kind(num_blocks=3, num_nodes=54, directed=False)
     found = ci.fit(model, planted(kind, 54, 3, 0, directed=False), progress=False)
@@ -58,3 +74,47 @@ def test_what_a_fit_is_asked():
     )  # which looks blocks up as it is written
     assert by_svi.local is not None
     assert float(by_svi.local.bound) < float(found.local.bound) + 1e-3
+
+
+class Twice(Blocks):
+    """An axis that stands twice."""
+
+    sites: ClassVar[Mapping[str, Site]] = {**NODES, "p": Site("global", ("component",) * 2, support=unit_interval)}
+
+
+def test_an_axis_may_stand_twice():
+    model = Twice(num_blocks=2, num_nodes=6)
+    assert model.shapes["p"] == (2, 2) and model.dims["p"] == ("component", "to_component")
+    found = ci.fit(
+        model,
+        planted(Blocks, 6, 2, 1, directed=True),
+        progress=False,
+        method="gibbs",
+        warmup=5,
+        num_samples=5,
+        chains=1,
+    )
+    assert found.to_arviz().posterior["p"].dims == ("chain", "draw", "component", "to_component")
+
+
+@pytest.mark.slow
+def test_an_axis_that_stands_twice_is_calibrated():
+    model = Twice(num_blocks=2, num_nodes=4)
+    found = ci.simulation_based_calibration(
+        model, ci.CollapsedGibbs(num_samples=19, warmup=5, chains=1), num_simulations=20, num_draws=19, progress=False
+    )
+    assert found.ranks["p"].dims == ("simulation", "component", "to_component")
+
+
+def test_what_needs_all_labellings_is_listed_where_there_are_few():
+    assert {"exact", "em", "svi_normal", "nuts"} <= {*ci.methods_for(Blocks(num_blocks=3, num_nodes=13))}
+    assert ci.methods_for(Blocks(num_blocks=3, num_nodes=14)) == ["default", "mean_field", "svi", "gibbs"]
+
+
+def test_a_graph_that_is_drawn_has_two_nodes_at_least():
+    found = ci.fit(Blocks(num_blocks=2, num_nodes=8), planted(Blocks, 8, 2, 0, directed=True), progress=False)
+    with pytest.raises(
+        MethodError, match="num_rows = 1, expected at least 2 nodes: sample\\(\\) draws a graph of as many"
+    ):
+        found.sample(1)
+    assert found.sample(3)["x"].shape == (3, 3)

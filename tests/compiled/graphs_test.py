@@ -16,12 +16,12 @@ from custom_inference.compiled.graphs.engine import DyadMeanField
 from custom_inference.compiled.graphs.exact import DyadExact
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.families.blocks.mean_field import RESPONSIBILITY
-from ppl_models import ModelError
-from ppl_models.distributions import Labelling
-from tests.programs.graphs import Affine, Blocks, Degrees, Ordered, Rates, Signed, Weighted, planted
+from ppl_models import DataError, DataWarning, ModelError, graph
+from ppl_models.distributions import Hurdle, Labelling, Signs
+from tests.programs.graphs import Affine, Blocks, Degrees, Foes, Ordered, Rates, Signed, TwoPart, Weighted, planted
 
 SIZE, BLOCKS = 5, 2
-KINDS = (Blocks, Ordered, Rates, Signed, Weighted, Affine, Degrees)
+KINDS = (Blocks, Ordered, Rates, Signed, Foes, Weighted, TwoPart, Affine, Degrees)
 
 
 @pytest.fixture(autouse=True)
@@ -161,3 +161,49 @@ def test_what_is_not_compiled_says_why():
         ci.fit(with_loops, np.ones((SIZE, SIZE)) + np.eye(SIZE), method="mean_field", progress=False)
     with pytest.raises(ModelError, match="looked up elsewhere"):
         ci.SVI(guide="mean_field").fit(model, data, progress=False)
+
+
+class Heavy(Weighted):
+    """Weights of heavy tails."""
+
+    def law(self, values, a, b, i, j):
+        return Hurdle(dist.Laplace(values["mean"][a, b], values["spread"]), 0.5)
+
+
+def test_weights_that_are_not_read_are_refused_by_name():
+    model, data = problem(Heavy, True, size=8)
+    with pytest.raises(NotCompiled, match="'x' has the law Hurdle of Laplace"):
+        DyadMeanField().rows(model, data)
+    with pytest.raises(DataError, match="'x', axis 'edge': an edge of value 2"):
+        Foes(num_blocks=2, num_nodes=3).prepare(np.diag([2.0, -1.0], 1))
+    with pytest.raises(DataError, match=r'kind="real"'):
+        graph(np.diag([0.5, -1.0], 1))
+    assert graph(np.diag([0.5, -1.0], 1), kind="real", directed=True).edge_values().tolist() == [0.5, -1.0]
+    with pytest.warns(DataWarning, match="54 of 56 dyads are not stored, and 0 under a density"):
+        DyadMeanField().rows(*_few_weights(1.0))
+    with pytest.raises(NotCompiled, match="sums of squares are rounded"):
+        DyadMeanField().rows(*_few_weights(1e9, whole=True))
+
+
+def _few_weights(shift, *, whole=False):
+    """Weights of two dyads of eight nodes, or of all of them."""
+    x = np.zeros((8, 8)) + (shift + np.random.default_rng(0).normal(size=(8, 8)) if whole else 0.0)
+    x[0, 1], x[2, 3] = shift, -shift if not whole else shift
+    np.fill_diagonal(x, 0.0)
+    model = Weighted(num_blocks=2, num_nodes=8)
+    return model, model.prepare(x, dtype=torch.float64)
+
+
+def test_a_hurdle_is_0_or_drawn_from_its_base():
+    law = Hurdle(dist.Normal(torch.tensor([1.0, -2.0]), 0.5), torch.tensor([0.3, 0.8]))
+    drawn = law.expand((2,)).sample((40_000,))
+    assert torch.allclose((drawn != 0).double().mean(0), law.probs, atol=0.01)
+    assert torch.allclose(drawn.mean(0), law.mean, atol=0.02) and torch.allclose(drawn.var(0), law.variance, rtol=0.03)
+    at = torch.tensor([0.0, 0.7])
+    expected = [np.log(0.7), np.log(0.8) - 0.5 * (2.7 / 0.5) ** 2 - np.log(0.5 * np.sqrt(2 * np.pi))]
+    assert torch.allclose(law.log_prob(at), torch.tensor(expected))
+    signs = Signs(torch.tensor([0.2, 0.5, 0.3]))
+    drawn = signs.expand((40_000,)).sample()
+    assert float(drawn.mean()) == pytest.approx(float(signs.mean), abs=0.02)
+    assert float(drawn.var()) == pytest.approx(float(signs.variance), rel=0.03)
+    assert torch.allclose(signs.log_prob(torch.tensor([-1.0, 0.0, 1.0])).exp(), signs.probs)

@@ -33,6 +33,7 @@ OF_ONE_FAMILY = {
     ("custom_inference.checks.evidence.exact", "mixtures"),
     ("custom_inference.checks.evidence.exact", "topics"),
     ("custom_inference.checks.evidence.labelings", "blocks"),
+    ("custom_inference.compiled.admixture.cvb0", "topics"),
     ("custom_inference.compiled.admixture.engine", "gamma_poisson"),
     ("custom_inference.compiled.admixture.engine", "topics"),
     ("custom_inference.compiled.admixture.starts", "topics"),

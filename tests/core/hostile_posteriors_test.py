@@ -23,6 +23,8 @@ OTHERS = 3
 FOLLOWING = {"LogisticNormalPosterior": SIZE - 1, "MixedPosterior": SIZE}
 #: Of sticks, of matrices between blocks, of chains in time and of linear predictors: globals alone have such.
 OF_GLOBALS = [
+    "JointLogNormalPosterior",
+    "JointLogitNormalPosterior",
     "JointNormalPosterior",
     "SticksPosterior",
     "SymmetricBetaPosterior",

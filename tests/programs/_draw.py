@@ -27,6 +27,8 @@ def drawn(
         trace = poutine.trace(pyro.condition(model, data=values)).get_trace(num_rows=num_rows, **others)
         x = model.as_data(trace.nodes[model.observed_site]["value"])
         mask = torch.rand(x.shape) >= missing
+    beside = [site for site in model.sites_of("observed") if site != model.observed_site]
+    others |= {site: trace.nodes[site]["value"].to(dtype) for site in beside}
     latents = {site: trace.nodes[site]["value"] for site in model.sites_of("latent")}
     filled = torch.where(mask, x, torch.zeros_like(x)).to(dtype)
     data = Data(x=filled, mask=mask if missing else None, others=others)

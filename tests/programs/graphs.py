@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pyro
 import pyro.distributions as dist
+import torch
 from torch.distributions import constraints
 
-from ppl_models import GraphModel, Site
-from ppl_models.distributions import Labelling
+from ppl_models import GraphModel, Site, TwoModeModel
+from ppl_models.distributions import Hurdle, Labelling, Signs
 
 PAIR = ("component", "to_component")
 NODES: Mapping[str, Site] = {
@@ -89,13 +90,26 @@ class Signed(_Blocks):
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Weighted(_Blocks):
-    """Every dyad has a weight of at least 0, about a mean of the blocks."""
+class Foes(Signed):
+    """A foe (-1), no edge, or a friend (1)."""
 
-    edge_kind: ClassVar[Any] = None
+    sites: ClassVar[Mapping[str, Site]] = {
+        **Signed.sites,
+        "x": Site("observed", ("to_node",), ("node",), constraints.integer_interval(-1, 1), sparse=True),
+    }
+
+    def law(self, values, a, b, i, j):
+        return Signs(values["sign"][a, b])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Weighted(_Blocks):
+    """Every dyad has a weight, any number, about a mean of the blocks."""
+
     pair_sites: ClassVar[tuple[str, ...]] = ("mean",)
     sites: ClassVar[Mapping[str, Site]] = {
         **NODES,
+        "x": Site("observed", ("to_node",), ("node",), constraints.real, sparse=True),
         "mean": Site("global", PAIR, support=constraints.real),
         "spread": Site("global", (), support=constraints.positive),
     }
@@ -105,6 +119,17 @@ class Weighted(_Blocks):
 
     def law(self, values, a, b, i, j):
         return dist.Normal(values["mean"][a, b], values["spread"])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TwoPart(Weighted):
+    """Edges by the blocks of their ends, and a weight of those that there are."""
+
+    pair_sites: ClassVar[tuple[str, ...]] = ("mean", "p")
+    sites: ClassVar[Mapping[str, Site]] = {**Weighted.sites, "p": Blocks.sites["p"]}
+
+    def law(self, values, a, b, i, j):
+        return Hurdle(super().law(values, a, b, i, j), values["p"][a, b])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,6 +165,26 @@ class Degrees(Rates):
         return dist.Poisson(values["rate"][a, b] * values["often"][i] * values["often"][j])
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Readers(TwoModeModel):
+    """Which readers like which books, by the sorts of both."""
+
+    axes: ClassVar[Mapping[str, str]] = {**TwoModeModel.axes, "sort": "num_blocks"}
+    sites: ClassVar[Mapping[str, Site]] = {
+        **NODES,
+        "sort_size": Site("global", ("sort",), support=constraints.simplex),
+        "p": Site("global", ("component", "sort"), support=constraints.unit_interval),
+    }
+
+    def __call__(self, x=None, **plate):
+        values = self.sample_globals()
+        graph, readers = self.graph(x, **plate), self.num_first
+        sizes = values["size"].expand(readers, -1), values["sort_size"].expand(graph.num_nodes - readers, -1)
+        z = pyro.sample("block", Labelling(torch.cat(sizes)))
+        with graph as (i, j):
+            return graph.observe("x", dist.Bernoulli(values["p"][z[..., i], z[..., j]]))
+
+
 def planted(kind: type[Any], size: int, blocks: int, seed: int, *, directed: bool, loops: bool = False) -> np.ndarray:
     """A graph of blocks of equal sizes, x (N, N), with more edges within blocks."""
     rng = np.random.default_rng(seed)
@@ -149,8 +194,10 @@ def planted(kind: type[Any], size: int, blocks: int, seed: int, *, directed: boo
         x = np.where(
             inside, rng.choice(3, (size, size), p=[0.5, 0.4, 0.1]), rng.choice(3, (size, size), p=[0.5, 0.1, 0.4])
         )
+        x = (x + 1) % 3 - 1 if kind is Foes else x
     elif issubclass(kind, Weighted):
-        x = np.abs(rng.normal(np.where(inside, 3.0, 2.0), 0.7))
+        x = rng.normal(np.where(inside, 0.5, -0.5), 0.7)
+        x = x * (rng.random((size, size)) < np.where(inside, 0.5, 0.2)) if kind is TwoPart else x
     elif issubclass(kind, Rates):
         often = rng.gamma(3.0, 1 / 3, size) if issubclass(kind, Degrees) else np.ones(size)
         x = rng.poisson(np.where(inside, 0.8, 0.15) * often * often[:, None])

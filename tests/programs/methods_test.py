@@ -4,9 +4,11 @@ import math
 from dataclasses import fields, replace
 
 import numpy as np
+import pytest
 import torch
 
 import custom_inference as ci
+from custom_inference.compiled.reading import NotCompiled
 from custom_inference.methods import methods_of
 from tests.programs.zoo import DIGITS, as_numpy, case_of, some
 
@@ -16,6 +18,8 @@ SMALL = {"steps": 8, "num_samples": 4, "warmup": 3, "chains": 1, "max_tree_depth
 ALWAYS, CONTINUOUS = {"exact", "mean_field", "amortized", "svi_delta", "svi_normal", "nuts"}, {"gaussian"}
 #: Programs of more values of their latents than guides sum over.
 LONG = ("hidden_chain", "broken_chain")
+#: Engines that a program may have as declared, and has not as it is read: an entry stands in a sum with a number.
+REFUSED = {"skill": "vb"}
 #: One program of each kind.
 COMPARED = some("annotators", "two_flags", "noisy_and", "abundance", "rasch", "spike_and_slab", "speeds", without=LONG)
 FITTED = some("annotators", "two_flags", "noisy_and", without=LONG)
@@ -37,7 +41,11 @@ def methods_at(case):
 def test_every_method_is_measured_against_the_reference(name):
     """Bounds are below the evidence, the gap of a guide is its divergence from the exact posterior."""
     case = case_of(name).few(25)
-    approximate = {"mean_field", "gaussian", "amortized", "conjugate", "variational"} & set(methods_at(case))
+    named = set(methods_at(case))
+    closed = (
+        {"vb", "conjugate", "cvb0", "variational"} & named if "conjugate" in named else set()
+    )  # of shares: choices are bounded, too
+    approximate = {"mean_field", "gaussian", "amortized"} & named
     compared = ci.compare(list(methods_at(case).values()), case.model, case.data, at=case.globals, progress=False)
     table, rows = compared.table, len(case.data)
     assert not compared.refused and not compared.no_exact
@@ -48,9 +56,11 @@ def test_every_method_is_measured_against_the_reference(name):
     assert abs(exact["bound"] - evidence) < close
     assert exact["worst_marginal_error"] == 0 and abs(exact["kl_per_row"]) < 1e-6
     guides = table[table["what"] == "variational"]
-    assert len(guides) == len(approximate)
+    assert len(guides) == len(approximate) + len(closed)
     assert (guides["bound"] <= evidence + 4 * guides["standard_error"] + close).all(), guides
     noise = 1e-6 if case.is_finite else 0.1
+    assert (guides["gap_per_row"] > guides["kl_per_row"] - noise).all(), guides
+    guides = guides[~guides.index.str.startswith("VariationalEM")]
     assert np.allclose(guides["gap_per_row"], guides["kl_per_row"], rtol=0.1, atol=noise), guides
 
 
@@ -62,6 +72,10 @@ def test_every_method_fits(name):
         site: mean.shape for site, mean in case.reference.marginals(as_numpy(case.globals), case.table).mean.items()
     }
     for registered, method in methods_at(case).items():
+        if registered == REFUSED.get(name):
+            with pytest.raises(NotCompiled):
+                method.fit(case.model, case.data, init=case.globals, progress=False)
+            continue
         fit = method.fit(case.model, case.data, init=case.globals, progress=False, seed=3)
         assert all(torch.isfinite(value).all() for value in fit.globals.values()), registered
         assert fit.transform().shape == shapes[case.model.local_site] and torch.isfinite(fit.transform()).all()

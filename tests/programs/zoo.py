@@ -88,6 +88,8 @@ PROGRAMS: dict[str, tuple[Any, Reference]] = {
     "skill_vector": (item_response.SkillVector, of_items.SKILL_VECTOR),
     "growth_classes": (experts.GrowthClasses, of_experts.GROWTH),
     "topic_of_tokens": (shares.TopicOfTokens, of_shares.TOPIC_OF_TOKENS),
+    "supervised_topics": (shares.SupervisedTopics, of_shares.SUPERVISED_TOPICS),
+    "rates_by_shares": (shares.RatesByShares, of_shares.RATES_BY_SHARES),
     "kalman_chain": (gaussians.KalmanChain, of_gaussians.KALMAN_CHAIN),
     "random_slopes": (gaussians.RandomSlopes, of_gaussians.RANDOM_SLOPES),
     "gaussian_factors": (gaussians.Factors, of_gaussians.FACTORS),

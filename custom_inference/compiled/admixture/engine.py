@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.admixture.ascent import climb_rows
 from custom_inference.compiled.admixture.globals import (
     Expected,
     GlobalPosteriors,
@@ -37,9 +38,10 @@ from custom_inference.core.engine import Engine, EStep, InitialStep, Params, War
 from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.states import State, values_of
 from custom_inference.em.rows import FitRows
+from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.gamma_poisson.common import best_scale
 from custom_inference.families.gamma_poisson.engines import rates_after
-from custom_inference.families.topics.dirichlet import TopicScores, sweep_documents
+from custom_inference.families.topics.dirichlet import TopicScores, equal_shares, sweep_documents
 from ppl_models import Data, Model
 
 #: At globals that stay: so many sweeps of a row at most, until its concentrations change by less.
@@ -75,7 +77,26 @@ class AdmixturePoints(AdmixtureStarts, Engine):
         entries = rows.structure.entries
         own = values_of(model, state)
         flat = entries.flatten({site: own[site].to(rows.like) for site in entries.shapes})
-        return [block.natural(flat)[0] for block in rows.structure.steps_of(model, rows.like).blocks]
+        blocks, structure = rows.structure.steps_of(model, rows.like).blocks, rows.structure
+        found = [block.natural(flat)[0] for block in blocks[: len(structure.observed)]]
+        # Squares of responses cancel: they are taken in double precision.
+        return [*found, *(one.block.natural(flat.double())[0] for one in structure.responses)]
+
+    def _climb(self, rows: AdmixtureRows, values: list[Tensor], score: Tensor, temperature: float, warm: Warm) -> EStep:
+        """Take the E step of rows with terms beside their words."""
+        shape, scores = rows.structure.shape.to(rows.like), TopicScores.of(score)
+        begin = warm["concentration"] if warm else equal_shares(rows.documents, shape)
+        start = begin, warm["log_share"] if warm else Dirichlet(begin).expected()
+        sweeps = self.sweeps if warm else self.cold_sweeps
+        terms = rows.terms(values, temperature)
+        found = climb_rows(rows.documents, scores.word, shape, start, terms, sweeps, self.threshold)
+        mean = found.concentration / found.concentration.sum(1, keepdim=True)
+        counted = [*rows.gather(found.counts, mean), *terms.gather(found.concentration, found.tokens)]
+        statistics = {str(place): one for place, one in enumerate(counted)}
+        statistics |= {"rows": rows.like.new_tensor(float(len(rows)))}
+        scale = (rows.counts @ scores.log_scale.unsqueeze(-1))[:, 0]
+        locals_ = {"concentration": found.concentration, "log_share": found.log_share}
+        return EStep(statistics, locals_, (found.bound + scale + rows.offset).to(rows.like))
 
     def e_step(
         self, model: Model, state: State | Params, rows: AdmixtureRows, warm: Warm = None, *, temperature: float = 1.0,
@@ -83,6 +104,8 @@ class AdmixturePoints(AdmixtureStarts, Engine):
     ) -> EStep:  # fmt: skip
         values = self.values(model, state, rows)
         score = temperature * rows.scores(values)
+        if rows.structure.has_terms:
+            return self._climb(rows, values, score, temperature, warm)
         start, sweeps = (warm["concentration"], self.sweeps) if warm else (None, self.cold_sweeps)
         shape, documents, offset, after = rows.structure.shape.to(rows.like), rows.documents, rows.offset, None
         if rows.structure.rate is not None:
@@ -117,7 +140,8 @@ class AdmixturePoints(AdmixtureStarts, Engine):
 
     def list_features(self, step: EStep, rows: AdmixtureRows) -> list[Tensor]:
         """Return the expected features of every statement."""
-        return [step.statistics[str(place)] for place in range(len(rows.structure.observed))]
+        structure = rows.structure
+        return [step.statistics[str(place)] for place in range(len(structure.observed) + len(structure.responses))]
 
     def prior_term(self, model: Model, state: State | Params) -> Tensor | float:
         known = self.steps_if_known(model)
@@ -143,7 +167,8 @@ class AdmixtureVB(AdmixturePoints):
         """Read the rows. Raises NotCompiled where the program has no shares of rows, or its globals no posteriors in
         closed form."""
         rows = read_rows(model, data)
-        blocks, entries = [one.block for one in rows.structure.observed], rows.structure.entries
+        structure, entries = rows.structure, rows.structure.entries
+        blocks = [one.block for one in (*structure.observed, *structure.responses)]
         why = why_not_integrated(model, entries, blocks, entries.flatten(rows.structure.probe.fingerprints[0]))
         if why:
             raise NotCompiled(f"{type(model).__name__} is not compiled for variational Bayes: {why}")
@@ -198,7 +223,3 @@ def _scale(model: Model, state: GlobalPosteriors, step: EStep, rows: AdmixtureRo
     found = best_scale(power, rate * step.statistics["share"], mass)
     moved = {s: one * found[owner[entries.slices[s]]].reshape(one.shape) for s, one in state.rate.items()}
     return GlobalPosteriors(state.concentration, state.chance, state.shape, moved)
-
-
-#: Name -> engine.
-ENGINES: dict[str, type[AdmixturePoints]] = {one.name: one for one in (AdmixtureVB, AdmixturePoints)}

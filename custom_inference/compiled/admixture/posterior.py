@@ -11,7 +11,13 @@ from torch import Tensor
 
 from custom_inference.compiled.admixture.rows import AdmixtureRows
 from custom_inference.compiled.admixture.structure import AdmixtureStructure
-from custom_inference.core.posteriors import ContinuousPosterior, DirichletPosterior, GammaPosterior, LocalPosterior
+from custom_inference.core.posteriors import (
+    BetaPosterior,
+    ContinuousPosterior,
+    DirichletPosterior,
+    GammaPosterior,
+    LocalPosterior,
+)
 from custom_inference.core.posteriors.protocol import draw_slots
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 
@@ -20,19 +26,27 @@ def posterior_of_rows(rows: AdmixtureRows, score: Tensor, locals_: dict[str, Ten
     """Return the posterior of all latents of rows, from the scores (K, W) of their words."""
     if "rate" in locals_:
         return GammaPosterior(locals_["concentration"], locals_["rate"])
-    share = DirichletPosterior(locals_["concentration"])
-    return ShareAndChoices(rows.structure, share, score.T.contiguous(), rows.token) if rows.token.shape[1] else share
+    concentration = locals_["concentration"]
+    if rows.structure.beta and not rows.token.shape[1]:
+        return BetaPosterior(concentration[:, 1:], concentration[:, :1])
+    share, of_choices = DirichletPosterior(concentration), locals_.get("log_share")
+    if not rows.token.shape[1]:
+        return share
+    of_choices = Dirichlet(concentration).expected() if of_choices is None else of_choices
+    return ShareAndChoices(rows.structure, share, of_choices, score.T.contiguous(), rows.token)
 
 
 @dataclass(frozen=True)
 class ShareAndChoices(ContinuousPosterior):
     """q(theta_n, z_n) = Dirichlet(theta_n) prod_l q(z_nl), but z_nl that nothing was observed of given theta_n.
 
-    score: (W, K) of the words, token (N, V): which word each choice decides, -1: none.
+    log_share: (N, K) what scores of words are added to. score: (W, K) of the words, token (N, V): which word each
+    choice decides, -1: none.
     """
 
     structure: AdmixtureStructure
     share: DirichletPosterior
+    log_share: Tensor
     score: Tensor
     token: Tensor
 
@@ -41,8 +55,7 @@ class ShareAndChoices(ContinuousPosterior):
     @cached_property
     def log_choice(self) -> Tensor:
         """log q(z_nl = k), (N, V, K)."""
-        concentration = self.share.concentration
-        known = Dirichlet(concentration).expected().unsqueeze(1) + self.score[self.token.clamp(min=0)]
+        known = self.log_share.unsqueeze(1) + self.score[self.token.clamp(min=0)]
         missing = self.share.mean.log().unsqueeze(1)
         return torch.where((self.token < 0).unsqueeze(-1), missing, torch.log_softmax(known, -1))
 
@@ -50,7 +63,8 @@ class ShareAndChoices(ContinuousPosterior):
         """Put theta (..., N, K) and the codes of choices (..., N, X) into the order of the layout."""
         parts, own = [], self.structure.variables.layout.slices
         for latent in self.structure.layout:
-            parts.append(share if latent.name == self.structure.latent.name else of_choices[..., own[latent.name]])
+            is_share = latent.name == self.structure.latent.name
+            parts.append(self.structure.encode(share) if is_share else of_choices[..., own[latent.name]])
         return torch.cat(parts, -1)
 
     def _parts(self, local: Tensor) -> tuple[Tensor, Tensor]:
@@ -61,7 +75,9 @@ class ShareAndChoices(ContinuousPosterior):
             (finite[..., place].unsqueeze(-2) - options.to(local)).abs().sum(-1).argmin(-1)
             for place, options in zip(variables.places, variables.options, strict=True)
         ]
-        return local[..., slices[self.structure.latent.name]], torch.stack(own, -1)
+        share = local[..., slices[self.structure.latent.name]]
+        share = torch.cat([1 - share, share], -1) if self.structure.beta else share
+        return share, torch.stack(own, -1)
 
     def _expect(self, power: int) -> Tensor:
         """Return E[code^power] of the choices, (N, X)."""
@@ -103,7 +119,7 @@ class ShareAndChoices(ContinuousPosterior):
 
     def rows(self, index: Tensor | slice) -> Any:
         share = DirichletPosterior(self.share.concentration[index])
-        return replace(self, share=share, token=self.token[index])
+        return replace(self, share=share, log_share=self.log_share[index], token=self.token[index])
 
     def to(self, device: torch.device | str) -> Any:
         return self

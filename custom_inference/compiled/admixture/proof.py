@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, distributions
 
+from custom_inference.compiled.admixture.reader import admixture_of
 from custom_inference.compiled.admixture.rows import ENTRIES, AdmixtureRows, bind_words
-from custom_inference.compiled.admixture.structure import AdmixtureStructure, admixture_of
+from custom_inference.compiled.admixture.structure import AdmixtureStructure
 from custom_inference.compiled.reading import NotCompiled
 from custom_inference.core.programs.density import RowDensity
 from ppl_models import Data, Model
@@ -56,14 +57,17 @@ def log_joint(rows: AdmixtureRows, params: Mapping[str, Tensor], share: Tensor, 
     """Return log p (N,) of rows at theta (N, K), at the numbers (N, V) of their choices' values, and at globals."""
     structure = rows.structure
     flat = structure.entries.flatten(params)
-    values = [one.block.natural(flat)[0] for one in structure.observed]
-    score, counts = rows.scores(values), rows.counts.to_dense()
+    values = [one.block.natural(flat)[0] for one in (*structure.observed, *structure.responses)]
+    score, counts, size = rows.scores(values), rows.counts.to_dense(), structure.size
     total = prior_of(structure).log_prob(share) + rows.offset - (share * rows.exposure(values)).sum(-1)
     if len(structure.variables):
         total = total + share.log().gather(1, chosen).sum(-1)
         shown = torch.cat([score, score.new_zeros(len(score), 1)], 1)
         total = total + shown[chosen, rows.token].sum(-1)
         counts = counts.index_fill(1, rows.token[rows.token >= 0].unique(), 0.0)
+    for one, answer, natural in zip(structure.responses, rows.answers, values[len(structure.observed) :], strict=True):
+        weight = torch.nn.functional.one_hot(chosen, size).double().mean(1) if one.of_choices else share
+        total = total + (one.law.expect(answer, weight, 0.0) * natural[0]).sum((-1, -2))
     return total + (counts * torch.logsumexp(share.log().unsqueeze(-1) + score, 1)).sum(-1)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.admixture.responses import Terms
 from custom_inference.compiled.admixture.structure import AdmixtureStructure, Observed
 from custom_inference.compiled.laws import CategoricalLaw
 from custom_inference.compiled.reading import NotCompiled, Statement
@@ -78,7 +79,7 @@ class AdmixtureRows:
     counts (N, W): of every word, in CSR layout. pieces: of every statement, numbered one after the other; made (W, J):
     which of them each word is made of, -1 beyond. exposed: (N, U) how many elements of a rate were observed, None of
     other laws. offset (N,): what log p adds that depends on no parameter. token (N, V): the word that each choice
-    decides, -1 where it shows nothing.
+    decides, -1 where it shows nothing. answers: of every statement of responses the values (N, U), NaN where unknown.
     """
 
     structure: AdmixtureStructure
@@ -88,6 +89,7 @@ class AdmixtureRows:
     exposed: tuple[Tensor | None, ...]
     offset: Tensor
     token: Tensor
+    answers: tuple[Tensor, ...] = ()
 
     def __len__(self) -> int:
         return len(self.offset)
@@ -114,8 +116,9 @@ class AdmixtureRows:
     def select(self, index: Tensor | slice) -> AdmixtureRows:
         """Return some of the rows."""
         exposed = tuple(None if one is None else one[index] for one in self.exposed)
-        counts = sparse.select_rows(self.counts, index)
-        return replace(self, counts=counts, exposed=exposed, offset=self.offset[index], token=self.token[index])
+        counts, answers = sparse.select_rows(self.counts, index), tuple(one[index] for one in self.answers)
+        offset, token = self.offset[index], self.token[index]
+        return replace(self, counts=counts, exposed=exposed, offset=offset, token=token, answers=answers)
 
     def to(self, dtype: torch.dtype) -> AdmixtureRows:
         """Return the rows with numbers of another type."""
@@ -128,7 +131,7 @@ class AdmixtureRows:
 
     def scores(self, values: Sequence[Tensor]) -> Tensor:
         """Return log p (K, W) of every word under every component, from what is known of the blocks' parameters."""
-        parts = [p.scores(one, v) for p, one, v in zip(self.pieces, self.structure.observed, values, strict=True)]
+        parts = [p.scores(one, v) for p, one, v in zip(self.pieces, self.structure.observed, values, strict=False)]
         every = torch.cat([*parts, parts[0].new_zeros(len(parts[0]), 1)], 1)  # the last is what is no piece
         return every[:, self.made].sum(-1)
 
@@ -150,10 +153,22 @@ class AdmixtureRows:
     def exposure(self, values: Sequence[Tensor]) -> Tensor:
         """Return the sums (N, K) of the components' rates over what was observed, from natural parameters (K, U, 2)."""
         total = self.offset.new_zeros(len(self), self.structure.size)
-        for exposed, value in zip(self.exposed, values, strict=True):
+        for exposed, value in zip(self.exposed, values, strict=False):  # the rest are of responses
             if exposed is not None:
                 total = total - exposed @ value[..., 1].T
         return total
+
+    def terms(self, values: Sequence[Tensor], temperature: float) -> Terms:
+        """Return what log p has beside words, from natural parameters of all blocks, those of responses last."""
+        own, structure = values[len(self.structure.observed) :], self.structure
+        exposure = None
+        if structure.rate is None and any(one.is_rate for one in structure.observed):
+            exposure = temperature * self.exposure(values)
+        parts = tuple(
+            (one.of_choices, one.law, answer, temperature * natural[0].double())
+            for one, answer, natural in zip(structure.responses, self.answers, own, strict=True)
+        )
+        return Terms(exposure, parts, len(structure.variables))
 
 
 def bind_words(structure: AdmixtureStructure, data: Data) -> AdmixtureRows:
@@ -163,8 +178,12 @@ def bind_words(structure: AdmixtureStructure, data: Data) -> AdmixtureRows:
     for one in structure.observed:
         if one.choice is None:
             found.add_summed(one, stated[one.name])
-    found.add_tokens(stated)
-    return found.make()
+    answers = list[Tensor]()
+    for one in structure.responses:
+        own = stated[one.name]
+        answers.append(own.value if own.seen is None else torch.where(own.seen, own.value, torch.nan))
+    found.add_tokens(stated, torch.cat([~one.isnan() for one in answers], 1).any(1) if answers else None)
+    return replace(found.make(), answers=tuple(answers))
 
 
 def _read_values(structure: AdmixtureStructure, data: Data) -> dict[str, Statement]:
@@ -237,8 +256,9 @@ class _Words:
         self.pieces[one.name] = Pieces(cell, features.shape[-1], torch.arange(width).repeat(one.num_cells))
         self.counts.append(by_cell.flatten(1))
 
-    def add_tokens(self, stated: Mapping[str, Statement]) -> None:
-        """Add the words that choices decide: what the elements of each choice show together."""
+    def add_tokens(self, stated: Mapping[str, Statement], answered: Tensor | None) -> None:
+        """Add the words that choices decide: what the elements of each choice show together; nothing, too, in rows (N,)
+        that answer by an average of all choices."""
         choosing = [one for one in self.structure.observed if one.choice is not None]
         slots = torch.zeros(len(self.structure.variables), dtype=torch.long)
         shown, kinds = [], 0
@@ -260,9 +280,11 @@ class _Words:
             key[:, choice, place] = number
         word, token = torch.unique(key.flatten(0, 1), dim=0, return_inverse=True)
         token, nothing = token.reshape(self.number, -1), (word < 0).all(-1)
-        kept = (~nothing).cumsum(0) - 1
-        self.token = torch.where(nothing[token], -1, kept[token])
-        self.made_of_tokens = word[~nothing]
+        left, used = nothing[token], ~nothing
+        if answered is not None and self.structure.averages_choices:
+            left, used = left & ~answered.unsqueeze(-1), torch.ones_like(nothing)
+        self.token = torch.where(left, -1, (used.cumsum(0) - 1)[token])
+        self.made_of_tokens = word[used]
 
     def _add_pieces(self, one: Observed, stated: Statement) -> Tensor:
         """Add the different values of a statement, and return which of them every element (N, E) shows."""

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from custom_inference.compiled.admixture.reader import recall_admixture
 from custom_inference.compiled.admixture.rows import AdmixtureRows
-from custom_inference.compiled.admixture.structure import AdmixtureStructure, recall_admixture
 from custom_inference.compiled.probes import Probe
 from custom_inference.compiled.steps import Steps
 from custom_inference.core.align import match_components
@@ -63,7 +63,7 @@ class AdmixtureStarts(Proposals):
         structure = rows.structure
         shape = structure.shape.to(rows.like)
         mean = shape / (shape.sum() if structure.rate is None else structure.rate.to(rows.like))
-        counted = rows.gather(counts, mean.expand(len(rows), -1))
+        counted = [*rows.gather(counts, mean.expand(len(rows), -1)), *self._answer(rows)]
         statistics = {str(place): one for place, one in enumerate(counted)}
         statistics |= {"rows": rows.like.new_tensor(float(len(rows))), "share": len(rows) * mean}
         seed = int(torch.randint(2**31, (), generator=generator))
@@ -72,18 +72,23 @@ class AdmixtureStarts(Proposals):
         typical = {site: value.to(rows.like) for site, value in drawn.items()}
         return self.engine.m_step(model, typical, EStep(statistics, {}, rows.like), rows)
 
+    @staticmethod
+    def _answer(rows: AdmixtureRows) -> list[Tensor]:
+        """Return the features of responses when weights are as they are before anything was observed."""
+        shape = rows.structure.shape.expand(len(rows), -1)
+        total = shape.sum(-1, keepdim=True)
+        return [
+            one.law.expect(answer, shape / total, 1 / (total + 1)).sum(0)[None, None]
+            for one, answer in zip(rows.structure.responses, rows.answers, strict=True)
+        ]
+
     def same_solution(self, model: Model, first: State | Params, second: State | Params) -> bool:
         """Tell whether every component has its counterpart."""
         structure = self.structure_if_known(model)
         if structure is None:
             return first is second
-        one, other = (self._profiles(structure, values_of(model, state)) for state in (first, second))
+        one, other = (structure.profile(values_of(model, state)) for state in (first, second))
         return bool((match_components(one, other).similarity > _ALIKE).all())
-
-    @staticmethod
-    def _profiles(structure: AdmixtureStructure, values: dict[str, Tensor]) -> Tensor:
-        flat = structure.entries.flatten({site: value.double() for site, value in values.items()})
-        return torch.cat([one.block.parameters(flat)[0].flatten(1) for one in structure.observed], 1)
 
     @staticmethod
     def structure_if_known(model: Model) -> Any:

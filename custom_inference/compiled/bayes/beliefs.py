@@ -21,14 +21,13 @@ from custom_inference.core.posteriors import (
     DirichletPosterior,
     GammaPosterior,
     GridPosterior,
-    JointNormalPosterior,
     NormalPosterior,
 )
 from custom_inference.families.conjugate.beta import Beta
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.gamma import Gamma
 from custom_inference.families.conjugate.normal import Normal
-from ppl_models import Model
+from ppl_models import MethodError, Model
 from ppl_models.core.priors import is_flat
 
 #: Points of a grid, the rounds in which its ends are found, and how far below its top a density ends, in nats.
@@ -55,17 +54,6 @@ def update_conjugate(model: Model, site: str, role: str, counts: Counts) -> Cont
     normal = Normal.of(model, site, tuple(first.shape), first)
     precision = normal.precision + counts["precision"]
     return NormalPosterior((normal.precision * normal.mean + counts["pull"]) / precision, precision.rsqrt())
-
-
-def update_joint(model: Model, site: str, matrix: Tensor, right: Tensor, like: Tensor) -> JointNormalPosterior:
-    """Return the normal of all entries of a site together, from the matrix (M, M) and the right-hand side (M,) of their
-    system. like: a value of the site."""
-    normal = Normal.of(model, site, tuple(like.shape), like.double())
-    precision, pull = normal.precision.reshape(-1), (normal.precision * normal.mean).reshape(-1)
-    whole = matrix + torch.diag(precision)
-    covariance = torch.cholesky_inverse(torch.linalg.cholesky(whole))
-    location = covariance @ (right + pull)
-    return JointNormalPosterior(location.reshape(like.shape).to(like), covariance.to(like))
 
 
 def entry_prior(model: Model, site: str, like: Tensor) -> Any:
@@ -139,13 +127,8 @@ SAID: dict[str, Any] = {
 
 @functools.singledispatch
 def diverge(posterior: ContinuousPosterior, model: Model, site: str) -> Tensor:
-    """Return KL(posterior || prior) of a site, all entries together: of normals under a normal prior."""
-    location = posterior.mean.double()
-    prior, root = Normal.of(model, site, tuple(location.shape), location), find_root(posterior)
-    assert root is not None
-    log_det = 2 * (root if root.ndim == 1 else root.diagonal()).double().log().sum()
-    squares = (location - prior.mean).square() + posterior.variance.double()
-    return 0.5 * ((squares * prior.precision).sum() - location.numel() - prior.precision.log().sum() - log_det)
+    """Return KL(posterior || prior) of a site, all entries together. Raises MethodError of other kinds."""
+    raise MethodError(f"no divergence of the {type(posterior).__name__} of '{site}' of {type(model).__name__}")
 
 
 @diverge.register
@@ -214,20 +197,3 @@ def _(posterior: GridPosterior, role: str) -> dict[str, Tensor]:
     if role == "spread":
         found["precision"] = posterior.expect(value.clamp(min=limits.tiny**0.25) ** -2)
     return found
-
-
-@functools.singledispatch
-def find_root(posterior: ContinuousPosterior) -> Tensor | None:
-    """Return the root of the covariance of real entries, (M, M) or its diagonal (M,); None of others."""
-    del posterior
-
-
-@find_root.register
-def _(posterior: JointNormalPosterior) -> Tensor | None:
-    return torch.linalg.cholesky(posterior.covariance)
-
-
-@find_root.register(NormalPosterior)
-@find_root.register(GridPosterior)
-def _(posterior: ContinuousPosterior) -> Tensor | None:
-    return posterior.variance.sqrt().reshape(-1)

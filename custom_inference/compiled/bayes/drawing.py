@@ -20,6 +20,7 @@ from custom_inference.compiled.bayes.beliefs import SAID, entry_prior
 from custom_inference.compiled.bayes.hidden import draw_hidden, draw_said
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.laws import COUNTED
+from custom_inference.compiled.newton import solve_normal
 from custom_inference.compiled.open_sites import OpenSites
 from custom_inference.compiled.steps import Steps, steps_of
 from custom_inference.compiled.structure import Bound
@@ -30,6 +31,7 @@ from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.gamma import Gamma
 from custom_inference.families.conjugate.normal import Normal
 from ppl_models import Model, PriorError
+from ppl_models.core.hierarchy import arguments_of, is_function
 from ppl_models.core.priors import is_flat, support_of
 
 #: Sweeps after which the scale of open sites is found anew: at first chains are far from where they end.
@@ -105,8 +107,7 @@ class GlobalsDrawer:
     ) -> None:
         parameters = block.parameters(flat)
         said = draw_said(block.law, features, parameters, self.generator)
-        parts = parameters.split([max(size, 1) for size in block.law.sizes], -1)
-        for name, source, part in zip(block.law.names, block.sources, parts, strict=True):
+        for name, source, part in block.take_apart(parameters):
             if name in said and source.sites & set(sites):
                 draw_hidden(source, said[name], part, flat, total, self.generator)
 
@@ -131,7 +132,7 @@ class GlobalsDrawer:
 
     def _move_entries(self, site: str, role: str, own: Sequence[Tensor], value: Tensor) -> Tensor:
         """Take slice steps of every entry on the unconstrained scale."""
-        prior = entry_prior(self.model, site, value)
+        prior = entry_prior(self.steps.model, site, value)
         transform: Any = biject_to(constraints.real if role == "place" else prior.support)
         free = transform.inv(value)
 
@@ -149,12 +150,8 @@ class GlobalsDrawer:
         sites = self.steps.sites_in("linear")
         if not sites:
             return {}
-        matrix, right = self.steps.system(counted, values, sites)
-        scale = matrix.diagonal().rsqrt()  # unknowns may have any units
-        root = torch.linalg.cholesky(scale[:, None] * matrix * scale)
-        noise = torch.as_tensor(self.generator.standard_normal(len(right)))
-        mean = torch.cholesky_solve((scale * right).unsqueeze(-1), root)[:, 0]
-        drawn = scale * (mean + torch.linalg.solve_triangular(root.mT, noise.unsqueeze(-1), upper=True)[:, 0])
+        mean, root = solve_normal(*self.steps.system(counted, values, sites))
+        drawn = mean + root @ torch.as_tensor(self.generator.standard_normal(len(mean)))
         parts = drawn.split([values[site].numel() for site in sites])
         return {site: part.reshape(values[site].shape) for site, part in zip(sites, parts, strict=True)}
 
@@ -181,6 +178,11 @@ class GlobalsDrawer:
 
     def _open_density(self, sites: OpenSites) -> Callable[[Tensor], Tensor]:
         """Return the log density of the open sites on the unconstrained scale as a function of one vector."""
+        moved, priors = {*sites.maps}, self.model.priors
+        unknown = [site for site in self.model.unknown_sites if not is_flat(priors[site])]
+        priced = [site for site in unknown if ({site} | {*arguments_of(priors[site])}) & moved]
+        plain = {s: self.model.prior(s, like=sites.fixed[s]) for s in priced if not is_function(priors[s])}
+        others = [site for site in priced if site not in plain]
 
         def density(vector: Tensor) -> Tensor:
             free = sites.split(vector)
@@ -189,7 +191,9 @@ class GlobalsDrawer:
                 for s, v in free.items()
             ]).sum()  # fmt: skip
             try:
-                prior = self.model.log_prior({**sites.fixed, **sites.values(free)})
+                values = {**sites.fixed, **sites.values(free)}
+                prior = self.model.log_prior(values, others) if others else vector.new_zeros(())
+                prior = sum((own.log_prob(values[site]) for site, own in plain.items()), prior)
             except ValueError:  # where no prior is defined
                 return vector.new_tensor(-torch.inf)
             found = sites.expect(free) + prior + volume

@@ -4,9 +4,10 @@
     log p(x) >= sum_n log sum over latents exp(E[log factors]) - sum over sites KL(q(site) || p(site)).
 
 Latents are summed out by elimination as in exact EM, with expected natural parameters in place of those at values
-(``moments``); the statistics are the same, and give every site its best posterior (``beliefs``). Linear predictors of
-normals have one normal a site. Sites that are neither of these have no steps here (Attias, UAI 1999; Winn & Bishop,
-*Variational message passing*, JMLR 6, 2005).
+(``moments``); the statistics are the same, and give every site its best posterior (``beliefs``). The sites of
+linear predictors of normals have one normal together, in closed form, and those without counts another, by fixed draws
+(``open_beliefs``); q is a product but for these. Sites of other supports that have no counts have no steps here
+(Attias, UAI 1999; Winn & Bishop, *Variational message passing*, JMLR 6, 2005).
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Normal, constraints
+from torch.distributions import constraints
 
 from custom_inference.compiled.bayes.beliefs import diverge
-from custom_inference.compiled.bayes.global_beliefs import GlobalBeliefs, moments_of, roles_of
+from custom_inference.compiled.bayes.global_beliefs import GlobalBeliefs, moments_of
 from custom_inference.compiled.bayes.moments import expect_natural
 from custom_inference.compiled.bayes.open_beliefs import OPEN, entropy_of, expect_log_prior
 from custom_inference.compiled.bayes.updates import Updates
@@ -27,22 +28,19 @@ from custom_inference.compiled.engine import CompiledExact, EverySite, features_
 from custom_inference.compiled.expectations import solve_at
 from custom_inference.compiled.moves import is_same
 from custom_inference.compiled.posterior import FactorPosterior
-from custom_inference.compiled.steps import steps_if_known, steps_of
+from custom_inference.compiled.steps import steps_of
 from custom_inference.compiled.structure import Bound, flatten
 from custom_inference.core.engine import Engine, EStep, InitialStep, Objective, Params, Warm
-from custom_inference.core.posteriors import ContinuousPosterior, LocalPosterior, NormalPosterior
+from custom_inference.core.posteriors import LocalPosterior
 from custom_inference.core.proposals import Proposals
 from custom_inference.core.states import State
 from custom_inference.em.rows import FitRows
 from ppl_models import Data, MethodError, Model, PriorError
-from ppl_models.core.errors import warn_caller
 from ppl_models.core.priors import is_flat
 
 #: Iterations of exact EM before variational Bayes: the expected logarithms of what a value has not yet seen are so low
 #: that few rows move.
 _EXACT_FIRST = 15
-#: How many times too small standard deviations are where a warning says so.
-_STRONG = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +70,7 @@ class CompiledVB(Proposals, Engine[Bound, GlobalBeliefs]):
         return rows
 
     def check(self, model: Model, rows: Bound) -> None:
-        name, roles = type(model).__name__, roles_of(model, steps_of(model, rows))
+        name, roles = type(model).__name__, steps_of(model, rows).belief_roles
         for site, role in roles.items():
             if role == "open" and model.supports[site] not in OPEN:
                 raise MethodError(
@@ -108,22 +106,19 @@ class CompiledVB(Proposals, Engine[Bound, GlobalBeliefs]):
         return _updates(model, rows, e_step()).begin(params)
 
     def prior_term(self, model: Model, state: GlobalBeliefs) -> Tensor:
-        terms = [_prior_term(model, site, one) for site, one in state.posteriors(model).items()]
-        return torch.stack([term.double() for term in terms]).sum()
-
-    def canonical(self, model: Model, params: GlobalBeliefs, locals_: Params) -> tuple[GlobalBeliefs, Params]:
-        """Return the posteriors as they are; warn of sites that depend on each other so much that standard deviations
-        of independent ones mean little."""
-        known = steps_if_known(model)
-        strong = {site: r for site, r in ({} if known is None else known.dependence).items() if r > _STRONG}
-        if strong:
-            named = ", ".join(f"'{site}' ({ratio:.{0 if ratio > 10 else 1}f} times)" for site, ratio in strong.items())
-            warn_caller(
-                f"standard deviations by variational Bayes of {type(model).__name__} are too small, as entries depend "
-                f"on each other, which independent posteriors do not know: those of {named}. Expected covariates "
-                "around 0 (less their means), or method='gibbs', which draws them together"
-            )
-        return params, locals_
+        posteriors: dict[str, Any] = dict(state.posteriors(model))
+        roots = {
+            site: one.root if one.drawn_together else one.scale.reshape(-1)
+            for site, one in posteriors.items()
+            if hasattr(one, "location")
+        }
+        terms = [-diverge(one, model, site).double() for site, one in posteriors.items() if site not in roots]
+        for site, root in roots.items():
+            terms.append(expect_log_prior(model, site, posteriors[site].location.double().reshape(-1), root.double()))
+        apart = [root for root in roots.values() if root.ndim == 1]
+        together = [root for root in roots.values() if root.ndim == 2]
+        terms += [entropy_of(torch.cat(kind).double()) for kind in (apart, together) if kind]
+        return torch.stack(terms).sum()
 
     def suggest_tolerance(self, model: Model, num_rows: int) -> float:
         """Return that of exact EM."""
@@ -172,13 +167,3 @@ def _updates(model: Model, rows: Bound | FitRows, step: EStep) -> Updates:
     """Return the updates by an E step."""
     own: Any = getattr(rows, "first_rows", rows)  # of blocks the first, which is as all are
     return Updates(model, own, features_of(own, step))
-
-
-def _prior_term(model: Model, site: str, posterior: ContinuousPosterior) -> Tensor:
-    """Return minus the divergence of the posterior of a site from its prior: of sites without counts by fixed draws."""
-    location, scale = getattr(posterior, "location", None), getattr(posterior, "scale", None)
-    closed = type(model.priors[site]) is Normal and type(posterior) is NormalPosterior
-    if location is None or scale is None or closed:
-        return -diverge(posterior, model, site)
-    location, scale = location.double(), scale.double()
-    return expect_log_prior(model, site, location, scale) + entropy_of(scale)

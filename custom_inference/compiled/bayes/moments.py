@@ -44,8 +44,9 @@ class Moments:
     """Means of functions of all entries under their posterior, (entries,) each; of known ones at their values.
 
     value: E v. log: E log v. rest: E log(1 - v), of probabilities. precision: E 1 / v^2, of standard deviations. Each
-    is NaN where it means nothing. roots: site of real entries -> the matrix R (M, M) of their covariance R R', of
-    independent ones its diagonal (M,). unknown: the sites that have posteriors. spans: site -> its entries.
+    is NaN where it means nothing. roots: site of means of normals -> a root R (M, L) of their covariance R R', of noise
+    that all sites have in common; of independent ones its diagonal (M,). unknown: the sites that have posteriors.
+    spans: site -> its entries. open: the sites without counts, and draws: all entries at each of their fixed draws.
     """
 
     value: Tensor
@@ -167,16 +168,17 @@ def _expect_place(source: Source, moments: Moments) -> Expected:
     """Return the mean and the variance of a mean of normals, a sum of real entries."""
     mean = source.parameters(moments.value)[..., 0]
     sums: Any = source.as_sums()
-    variance = mean.new_zeros(mean.numel())
+    variance, turned = mean.new_zeros(mean.numel()), mean.new_zeros(mean.numel(), 0)
     for site, root in moments.roots.items():
         span = moments.spans[site]
         own = (sums.entry >= span.start) & (sums.entry < span.stop)
         place, entry, slope = sums.place[own], sums.entry[own] - span.start, sums.slope[own]
         if root.ndim == 1:
             variance = variance.index_add(0, place, (slope * root[entry]).square())
-        elif len(place):
-            turned = root.new_zeros(len(variance), root.shape[1]).index_add(0, place, slope.unsqueeze(-1) * root[entry])
-            variance = variance + turned.square().sum(-1)
+        elif len(place):  # of the noise of all sites of linear predictors
+            turned = turned if turned.shape[1] else root.new_zeros(mean.numel(), root.shape[1])
+            turned = turned.index_add(0, place, slope.unsqueeze(-1) * root[entry])
+    variance = variance + turned.square().sum(-1)
     return mean, variance.reshape(mean.shape)
 
 

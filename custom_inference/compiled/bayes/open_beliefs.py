@@ -1,16 +1,20 @@
-"""Posteriors of sites without counts: a normal of every entry on the unconstrained scale, by fixed draws.
+"""Posteriors of sites without counts: one normal of all their entries on the unconstrained scale, by fixed draws.
 
-What is said of them has no closed form, but is a mean over draws u = location + scale e that stay the same, so that the
-bound is a smooth function of location and scale, and climbed (Giordano, Ingram & Broderick, *Black box variational
-inference with a deterministic objective*, JMLR 25, 2024). The draws of every entry divide the normal's probability
-evenly; those of two entries have little to do with each other.
+What is said of them has no closed form, but is a mean over draws u = location + root e that stay the same, so that the
+bound is a smooth function of the location and the root, and climbed (Giordano, Ingram & Broderick, *Black box
+variational inference with a deterministic objective*, JMLR 25, 2024). The draws of every number of e divide the
+normal's probability evenly; those of two numbers are uncorrelated where these are fewer than the draws.
+
+So few draws cannot say what the whole root is. It is R diag(s) with R R' the inverse of the curvature at the location,
+which says how entries depend on each other, and s is climbed: a normal in the basis in which the density is about
+round. Of more entries than their curvature is computed of R is a diagonal, and entries are independent.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,27 +24,35 @@ from torch import Tensor
 from torch.distributions import biject_to, constraints
 
 from custom_inference.compiled.bayes.beliefs import entry_prior
-from custom_inference.compiled.open_sites import OpenSites
 from custom_inference.compiled.steps import Steps
 from custom_inference.compiled.structure import Bound
 from custom_inference.core.optimize.lbfgs import maximise
 from custom_inference.core.posteriors import (
     ContinuousPosterior,
+    JointLogitNormalPosterior,
+    JointLogNormalPosterior,
+    JointNormalPosterior,
     LogitNormalPosterior,
     LogNormalPosterior,
     NormalPosterior,
 )
+from custom_inference.core.posteriors.entries import gauss_hermite
 from ppl_models import Model
 
 #: Draws that stand for a normal, iterations of a climb in one update, and the scale that posteriors begin with.
 _FIXED, _ITERATIONS, _FIRST = 24, 5, 0.1
-#: Numbers up to which scales begin by the curvature.
-_CURVED = 300
-#: Support -> the posterior of sites without counts.
-OPEN: dict[Any, type[ContinuousPosterior]] = {
-    constraints.real: NormalPosterior, constraints.positive: LogNormalPosterior,
-    constraints.unit_interval: LogitNormalPosterior,
-}  # fmt: skip
+#: Entries up to which they have one normal.
+_TOGETHER = 300
+#: The least curvature along a direction, on scales on which that of every entry is 1.
+_FLAT = 1e-10
+#: How far curvatures may be from 1 in the basis of a root before it is found anew.
+_STALE = 0.1
+#: Support -> the posterior of sites without counts: of their entries together, and of independent ones.
+OPEN: dict[Any, tuple[type[ContinuousPosterior], type[ContinuousPosterior]]] = {
+    constraints.real: (JointNormalPosterior, NormalPosterior),
+    constraints.positive: (JointLogNormalPosterior, LogNormalPosterior),
+    constraints.unit_interval: (JointLogitNormalPosterior, LogitNormalPosterior),
+}
 
 
 @functools.cache
@@ -51,7 +63,10 @@ def make_noise(size: int) -> Tensor:
     make: Any = qmc.LatinHypercube
     sampler = make(size, scramble=False, seed=np.random.default_rng(0))
     noise = torch.as_tensor(ndtri(sampler.random(_FIXED)))
-    return noise / noise.square().mean(0).sqrt()
+    if size >= _FIXED:
+        return noise / noise.square().mean(0).sqrt()
+    value, vector = torch.linalg.eigh(noise.mT @ noise / _FIXED)
+    return noise @ (vector * value.rsqrt()) @ vector.mT  # squares and products are what they are of normals
 
 
 def transform_of(model: Model, site: str) -> Any:
@@ -59,22 +74,50 @@ def transform_of(model: Model, site: str) -> Any:
     return biject_to(model.supports[site])
 
 
-def draw_free(location: Tensor, scale: Tensor) -> Tensor:
-    """Return the unconstrained values (S, *shape) that stand for the posterior of a site."""
-    return location + scale * make_noise(location.numel()).reshape(-1, *location.shape).to(location)
+def draw_free(location: Tensor, root: Tensor) -> Tensor:
+    """Return the unconstrained values (S, M) that stand for a normal of all entries: location (M,); root (M, M) of its
+    covariance, or of independent entries its diagonal (M,)."""
+    noise = make_noise(len(location)).to(location)
+    return location + (noise * root if root.ndim == 1 else noise @ root.mT)
 
 
-def expect_log_prior(model: Model, site: str, location: Tensor, scale: Tensor) -> Tensor:
-    """Return the expected log prior of a site, as a density of the unconstrained values."""
-    free, transform = draw_free(location, scale), transform_of(model, site)
+def split_values(model: Model, sites: Sequence[str], free: Tensor) -> dict[str, Tensor]:
+    """Return the values (S, *shape) of sites from the unconstrained values (S, M) of all of them."""
+    parts = free.split([torch.Size(model.shapes[site]).numel() for site in sites], -1)
+    return {
+        site: transform_of(model, site)(part.reshape(-1, *model.shapes[site]))
+        for site, part in zip(sites, parts, strict=True)
+    }
+
+
+def stack_open(posteriors: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    """Return the location (M,) and the root of the normal that posteriors of sites without counts are of."""
+    location = torch.cat([one.location.reshape(-1) for one in posteriors]).double()
+    if posteriors[0].drawn_together:  # the first numbers of the noise are those of linear predictors
+        return location, torch.cat([one.root for one in posteriors])[:, -len(location) :].double()
+    return location, torch.cat([one.scale.reshape(-1) for one in posteriors]).double()
+
+
+def expect_log_prior(model: Model, site: str, location: Tensor, root: Tensor) -> Tensor:
+    """Return the expected log prior of a site, as a density of the unconstrained values, whose normal has a location
+    (M,), and a root (M, L) of its covariance, or of independent entries its diagonal (M,)."""
+    transform, prior = transform_of(model, site), entry_prior(model, site, location)
+    if prior.event_dim:
+        covariance = torch.diag(root.square()) if root.ndim == 1 else root @ root.mT
+        free, weight = draw_free(location, torch.linalg.cholesky(covariance)), location.new_tensor(1 / _FIXED)
+    else:
+        node, weight = (part.to(location) for part in gauss_hermite())
+        free = location + (root if root.ndim == 1 else root.square().sum(-1).sqrt()) * node.unsqueeze(-1)
+    free = free.reshape(-1, *model.shapes[site])
     value = transform(free)
-    density = entry_prior(model, site, value).log_prob(value) + transform.log_abs_det_jacobian(free, value)
-    return density.reshape(len(free), -1).sum(-1).mean()
+    density = prior.log_prob(value) + transform.log_abs_det_jacobian(free, value)
+    return (weight * density.reshape(len(free), -1).sum(-1)).sum()
 
 
-def entropy_of(scale: Tensor) -> Tensor:
-    """Return the entropy of independent normals."""
-    return (torch.log(scale) + 0.5 * math.log(2 * math.pi * math.e)).sum()
+def entropy_of(root: Tensor) -> Tensor:
+    """Return the entropy of a normal, from a root (M, M) of its covariance or its diagonal (M,)."""
+    log_det = root.abs().log().sum() if root.ndim == 1 else torch.linalg.slogdet(root)[1]
+    return log_det + 0.5 * len(root) * math.log(2 * math.pi * math.e)
 
 
 def climb_open(
@@ -87,75 +130,60 @@ def climb_open(
     others. before: the posteriors, or values to begin at.
     """
     open_sites = steps.open_sites(dict(standing), counted, rows.parts, tuple(sites))
-    location, scale = dict[str, Tensor](), dict[str, Tensor]()
-    for site in sites:
-        one = before[site]
-        free = transform_of(model, site).inv(one.double()) if torch.is_tensor(one) else one.location.double()
-        location[site] = free.nan_to_num(0.0, 20.0, -20.0)
-        scale[site] = torch.full_like(free, torch.nan) if torch.is_tensor(one) else one.scale.double()
-    if any(bool(part.isnan().any()) for part in scale.values()):
-        scale = _find_scales(model, steps, open_sites, location)
+    sizes = [torch.Size(model.shapes[site]).numel() for site in sites]
 
-    def place(moved: Mapping[str, Tensor]) -> dict[str, tuple[Tensor, Tensor]]:
-        """Locations and scales, of which all are moved in units of the scales before."""
-        return {s: (location[s] + scale[s] * moved[f"{s}/shift"], scale[s] * moved[f"{s}/log"].exp()) for s in sites}
+    def expect(location: Tensor, root: Tensor) -> Tensor:
+        """Return the expected log joint; at the location itself where the root is 0."""
+        free = draw_free(location, root) if bool(root.any()) else location.unsqueeze(0)
+        expected = open_sites.expect_over(split_values(model, sites, free)).mean()
+        parts = zip(sites, location.split(sizes), root.split(sizes), strict=True)
+        return expected + torch.stack([expect_log_prior(model, site, *part) for site, *part in parts]).sum()
 
-    def bound(moved: dict[str, Tensor]) -> Tensor:
-        parts = place(moved)
-        draws = {site: draw_free(*part) for site, part in parts.items()}
-        values = {site: transform_of(model, site)(drawn) for site, drawn in draws.items()}
-        expected = open_sites.expect_over(values)
-        others = [expect_log_prior(model, site, *part) + entropy_of(part[1]) for site, part in parts.items()]
-        return (expected.mean() + torch.stack(others).sum()) / max(1, len(rows))
+    def bound(location: Tensor, root: Tensor) -> Tensor:
+        return (expect(location, root) + entropy_of(root)) / max(1, len(rows))
 
-    start = {f"{site}/{part}": torch.zeros_like(location[site]) for site in sites for part in ("shift", "log")}
-    found, _ = maximise(bound, start, _ITERATIONS)
+    def density(vector: Tensor) -> Tensor:
+        return expect(vector, torch.zeros_like(vector))
+
+    if torch.is_tensor(before[sites[0]]):
+        free = [transform_of(model, site).inv(before[site].double()).reshape(-1) for site in sites]
+        location = torch.cat(free).nan_to_num(0.0, 20.0, -20.0)
+        best = torch.full_like(location, _FIRST) if len(location) > _TOGETHER else _find_root(density, location)
+    else:
+        location, best = stack_open([before[site] for site in sites])
+        if best.ndim == 2 and _is_stale(density, location, best):
+            again = _find_root(density, location)
+            best = again if bool(bound(location, again) > bound(location, best)) else best
+
+    def place(moved: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the location and the root, moved in the basis of the root."""
+        shift = best * moved["shift"] if best.ndim == 1 else best @ moved["shift"]
+        return location + shift, best * moved["log"].exp()
+
+    start = {name: torch.zeros_like(location) for name in ("shift", "log")}
+    location, root = place(maximise(lambda moved: bound(*place(moved)), start, _ITERATIONS)[0])
     made = dict[str, ContinuousPosterior]()
-    for site, parts in place(found).items():
-        kind: Any = OPEN[model.supports[site]]
-        made[site] = kind(*(part.to(rows.like) for part in parts))
+    for site, mean, part in zip(sites, location.split(sizes), root.split(sizes), strict=True):
+        shape, like = model.shapes[site], rows.like
+        kind: Any = OPEN[model.supports[site]][root.ndim == 1]
+        made[site] = kind(mean.reshape(shape).to(like), (part.reshape(shape) if root.ndim == 1 else part).to(like))
     return made
 
 
-def _find_scales(
-    model: Model, steps: Steps, open_sites: OpenSites, location: Mapping[str, Tensor]
-) -> dict[str, Tensor]:
-    """Return about the standard deviation of every entry given all others, by the curvature where they are; note by
-    how much those of all others together are larger, which independent normals do not know."""
-    sizes = [value.numel() for value in location.values()]
-
-    def density(vector: Tensor) -> Tensor:
-        parts = zip(location.items(), vector.split(sizes), strict=True)
-        free = {site: part.reshape(value.shape) for (site, value), part in parts}
-        none = {site: torch.zeros_like(value) for site, value in free.items()}
-        prior = [expect_log_prior(model, site, value, none[site]) for site, value in free.items()]
-        values = {site: transform_of(model, site)(value) for site, value in free.items()}
-        return open_sites.expect_at(values) + torch.stack(prior).sum()
-
-    vector = torch.cat([value.reshape(-1) for value in location.values()])
-    own = torch.full_like(vector, _FIRST)
-    if len(vector) <= _CURVED:
-        with torch.enable_grad():
-            slopes: Any = torch.autograd.functional.hessian(density, vector)
-        curvature = -slopes.diagonal()
-        known = curvature.isfinite() & (curvature > 0)
-        own = torch.where(known, curvature.clamp(min=1e-300).rsqrt(), own)
-        if bool(known.all()):
-            steps.dependence.update(compare_spreads(-slopes, dict(zip(location, sizes, strict=True))))
-    return {
-        site: part.reshape(value.shape) for (site, value), part in zip(location.items(), own.split(sizes), strict=True)
-    }
+def _is_stale(density: Callable[[Tensor], Tensor], location: Tensor, root: Tensor) -> bool:
+    """Tell whether the curvature is another than that which a root is of, by one product with it."""
+    noise = make_noise(len(location))[0].sign()
+    with torch.enable_grad():
+        product: Any = torch.autograd.functional.hvp(density, location, root @ noise)[1]
+    return not bool(((root.mT @ product + noise).abs() <= _STALE).all())
 
 
-def compare_spreads(precision: Tensor, sizes: Mapping[str, int], *, joint: bool = False) -> dict[str, float]:
-    """Return how many times larger standard deviations are under a normal of this precision (M, M) than given all other
-    entries, with ``joint`` given the other sites, at most of those of each site."""
-    scale = precision.diagonal().clamp(min=1e-300).rsqrt()
-    scaled = scale[:, None] * precision * scale  # whatever the units are
-    whole = torch.linalg.pinv(scaled, hermitian=True).diagonal().clamp(min=0).sqrt()
-    found, start = dict[str, float](), 0
-    for site, size in sizes.items():
-        part = slice(start, start := start + size)
-        alone = torch.linalg.pinv(scaled[part, part], hermitian=True).diagonal().clamp(min=1e-300).sqrt()
-        found[site] = float((whole[part] / (alone if joint else 1.0)).max()) if size else 1.0
-    return found
+def _find_root(density: Callable[[Tensor], Tensor], location: Tensor) -> Tensor:
+    """Return R (M, M) with R R' the inverse of the curvature of a density, whatever the units of its numbers."""
+    with torch.enable_grad():
+        slopes: Any = torch.autograd.functional.hessian(density, location)
+    curvature = -0.5 * (slopes + slopes.mT).nan_to_num(0.0, 0.0, 0.0)
+    own = curvature.diagonal()
+    scale = torch.where(own > 0, own, _FIRST**-2).clamp(min=1e-300).rsqrt()
+    value, vector = torch.linalg.eigh(scale[:, None] * curvature * scale)
+    return scale[:, None] * vector * value.abs().clamp(min=_FLAT).rsqrt()

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from custom_inference.compiled.bayes.beliefs import find_root, update_conjugate, update_joint, update_on_grid
-from custom_inference.compiled.bayes.global_beliefs import GlobalBeliefs, moments_of, roles_of
+from custom_inference.compiled.bayes.beliefs import expect_entries, update_conjugate, update_on_grid
+from custom_inference.compiled.bayes.global_beliefs import GlobalBeliefs, moments_of, roots_of
 from custom_inference.compiled.bayes.moments import Moments, expect_parameters, standing_parameters
-from custom_inference.compiled.bayes.open_beliefs import climb_open, compare_spreads
+from custom_inference.compiled.bayes.open_beliefs import climb_open
 from custom_inference.compiled.laws import COUNTED, Said
+from custom_inference.compiled.newton import solve_normal
 from custom_inference.compiled.sources import Entries
 from custom_inference.compiled.steps import Steps, steps_of
 from custom_inference.compiled.structure import Bound, flatten
-from custom_inference.core.posteriors import ContinuousPosterior
+from custom_inference.core.posteriors import ContinuousPosterior, JointNormalPosterior
 from custom_inference.core.states import Params
 from ppl_models import Model
 
@@ -34,10 +35,6 @@ class Updates:
     @property
     def steps(self) -> Steps:
         return steps_of(self.model, self.rows)
-
-    @cached_property
-    def roles(self) -> dict[str, str]:
-        return roles_of(self.model, self.steps)
 
     @property
     def entries(self) -> Entries:
@@ -66,47 +63,41 @@ class Updates:
         self, before: Mapping[str, ContinuousPosterior], moments: Moments, params: Params | None = None
     ) -> GlobalBeliefs:
         """params: values to begin at, where there are no posteriors before."""
-        roles = self.roles
-        found = dict[str, ContinuousPosterior]()
-        every = [site for site in roles if roles[site] not in ("linear", "spread", "open")]
-        found |= self._update(every, roles, moments)
-        for site in (site for site in roles if roles[site] == "linear"):
-            moments = self._moments({**before, **found}) if before else moments
-            found[site] = self._update_linear(site, moments)
-        spread = [site for site in roles if roles[site] == "spread"]
+        roles, found = self.steps.belief_roles, dict[str, ContinuousPosterior]()
+        linear, spread, opened = (
+            [site for site in roles if roles[site] == role] for role in ("linear", "spread", "open")
+        )
+        found |= self._update([site for site in roles if site not in (*linear, *spread, *opened)], moments)
+        if linear:
+            found |= self._update_linear(linear, self._stand(found, before, params))
         if spread:
             whole = {**before, **found}
-            known = all(site in whole for site in roles if roles[site] != "open")
-            moments = self._moments(whole) if known else _with_means(moments, found)
-            found |= self._update(spread, roles, moments)
-        opened = [site for site in roles if roles[site] == "open"]
+            known = all(site in whole for site in roles if site not in opened)
+            moments = self._moments(whole) if known else _with_means(moments, found, roles)
+            found |= self._update(spread, moments)
         if opened:
-            found |= self._climb(opened, found, before, params)
-        return GlobalBeliefs.of_posteriors({site: found[site] for site in roles})
+            start: dict[str, Any] = {site: before[site] if before else (params or {})[site] for site in opened}
+            standing = self._stand(found, before, params)
+            found |= climb_open(self.model, self.steps, self.rows, self.counted, standing, start, opened)
+        return GlobalBeliefs.of_posteriors(_share_noise({site: found[site] for site in roles}, linear))
 
-    def _climb(
-        self, sites: list[str], found: Mapping[str, ContinuousPosterior], before: Mapping[str, ContinuousPosterior],
-        params: Params | None,
-    ) -> dict[str, ContinuousPosterior]:  # fmt: skip
-        """Climb the bound in sites without counts; of the others what stands for their posteriors is held."""
-        moments = self._moments(found) if found else None
+    def _stand(
+        self, found: Mapping[str, ContinuousPosterior], before: Mapping[str, ContinuousPosterior], params: Params | None
+    ) -> Params:
+        """Return values of all sites that stand for their posteriors, those found or those before: means, and what has
+        the expected precision."""
         standing = {site: value.double() for site, value in (params or {}).items()}
-        standing |= {site: one.mean.double() for site, one in before.items()}
-        for site, one in found.items():
-            standing[site] = one.mean.double()
-            if self.roles[site] == "spread" and moments is not None:
-                precision = moments.precision[self.entries.slices[site]].reshape(self.entries.shapes[site])
-                standing[site] = precision.rsqrt().double()
-        standing |= {site: value.double().expand(self.entries.shapes[site]) for site, value in self.model.known.items()}
-        start = {site: before[site] if site in before else standing[site] for site in sites}
-        return climb_open(self.model, self.steps, self.rows, self.counted, standing, start, sites)
+        for site, one in {**before, **found}.items():
+            role = self.steps.belief_roles[site]
+            said = expect_entries(one, role)
+            standing[site] = (said["precision"].rsqrt() if role == "spread" else said["value"]).double()
+        known = {site: value.double().expand(self.entries.shapes[site]) for site, value in self.model.known.items()}
+        return {**standing, **known}
 
-    def _update(
-        self, sites: Sequence[str], roles: Mapping[str, str], moments: Moments
-    ) -> dict[str, ContinuousPosterior]:
+    def _update(self, sites: Sequence[str], moments: Moments) -> dict[str, ContinuousPosterior]:
         """Return the posteriors of sites with counts."""
+        found, roles = {}, self.steps.belief_roles
         total = self._count(sites, roles, moments)
-        found = {}
         for site in sites:
             shape, role = self.entries.shapes[site], roles[site]
             own = {name: total[name][self.entries.slices[site]].reshape(shape) for name in COUNTED[role]}
@@ -127,50 +118,20 @@ class Updates:
             divided = standing_parameters(block, moments, shares=True)
             if block.law.by_value:
                 said["scale"] = _with_variance(said["scale"], expect_parameters(block, moments)["loc"][1])
-            sizes = [max(size, 1) for size in block.law.sizes]
-            for name, source, part in zip(block.law.names, block.sources, divided.split(sizes, -1), strict=True):
+            for name, source, part in block.take_apart(divided):
                 if name in said and source.sites & set(sites):
                     source.count(said[name], part, shares, total)
         return total
 
-    def _update_linear(self, site: str, moments: Moments) -> ContinuousPosterior:
-        """Return the normal of a site of linear predictors, given the means of the others."""
-        column, size, names = self._columns(site)
-        matrix = torch.zeros(size, size, dtype=torch.float64)
-        right = torch.zeros(size, dtype=torch.float64)
-        for place, predictors in self.steps.predictors.items():
-            block = self.rows.blocks[place]
-            if site not in block.sites:
-                continue
-            said = block.law.say(self.counted[place], standing_parameters(block, moments))["loc"]
-            whole, pull = predictors.equations(said, moments.value)
-            others = torch.cat([moments.value[self.entries.slices[name]] for name in names]).double()
-            own = column
-            matrix += whole[own, own]
-            keep = others.clone()
-            keep[own] = 0
-            right += pull[own] - (whole @ keep)[own]
-        if len(names) > 1:
-            self._note_dependence(names, moments)
-        like = self.rows.like.new_zeros(self.entries.shapes[site])
-        return update_joint(self.model, site, matrix, right, like)
-
-    def _note_dependence(self, names: Sequence[str], moments: Moments) -> None:
-        """Note by how much the sites of linear predictors depend on each other, which their posteriors do not know."""
-        state = {s: moments.value[part].reshape(self.entries.shapes[s]) for s, part in self.entries.slices.items()}
-        matrix = self.steps.system(self.counted, state, names)[0]
-        sizes = {name: state[name].numel() for name in names}
-        self.steps.dependence.update(compare_spreads(matrix, sizes, joint=True))
-
-    def _columns(self, site: str) -> tuple[slice, int, list[str]]:
-        """Return which unknowns of the linear system a site has, how many these are, and the sites of all."""
-        names, start = self.steps.sites_in("linear"), 0
-        sizes = {name: torch.Size(self.entries.shapes[name]).numel() for name in names}
-        for name in names:
-            if name == site:
-                break
-            start += sizes[name]
-        return slice(start, start + sizes[site]), sizes[site], names
+    def _update_linear(self, sites: Sequence[str], standing: Params) -> dict[str, ContinuousPosterior]:
+        """Return the one normal of all sites of linear predictors."""
+        mean, root = solve_normal(*self.steps.system(self.counted, standing, sites))
+        shapes = [self.entries.shapes[site] for site in sites]
+        sizes, like = [torch.Size(shape).numel() for shape in shapes], self.rows.like
+        parts = zip(sites, shapes, mean.split(sizes), root.split(sizes), strict=True)
+        return {
+            site: JointNormalPosterior(own.reshape(shape).to(like), part.to(like)) for site, shape, own, part in parts
+        }
 
 
 def _with_variance(said: Said, variance: Tensor) -> Said:
@@ -178,12 +139,20 @@ def _with_variance(said: Said, variance: Tensor) -> Said:
     return kind, (squares + variance * number, number)
 
 
-def _with_means(moments: Moments, posteriors: Mapping[str, ContinuousPosterior]) -> Moments:
-    """Return moments at values, but for what has posteriors."""
-    value, roots = moments.value.clone(), dict(moments.roots)
-    for site, one in posteriors.items():
-        root = find_root(one)
-        if root is not None:
-            value[moments.spans[site]] = one.mean.reshape(-1)
-            roots[site] = root
-    return Moments(value, moments.log, moments.rest, moments.precision, roots, moments.unknown, moments.spans)
+def _with_means(moments: Moments, posteriors: Mapping[str, ContinuousPosterior], roles: Mapping[str, str]) -> Moments:
+    """Return moments at values, but for the means of normals that have posteriors."""
+    value, roots = moments.value.clone(), roots_of(posteriors, roles, moments.value)
+    for site in roots:
+        value[moments.spans[site]] = posteriors[site].mean.reshape(-1)
+    return replace(moments, value=value, roots=roots)
+
+
+def _share_noise(posteriors: Mapping[str, Any], linear: Sequence[str]) -> dict[str, ContinuousPosterior]:
+    """Return the posteriors with roots of the same noise: first that of linear predictors, then that of the others."""
+    together = {site: one for site, one in posteriors.items() if one.drawn_together}
+    number = sum(len(one.root) for one in together.values())
+    made = dict(posteriors)
+    for site, one in together.items():
+        blank = one.root.new_zeros(len(one.root), number - one.root.shape[1])
+        made[site] = replace(one, root=torch.cat([one.root, blank] if site in linear else [blank, one.root], 1))
+    return made

@@ -10,7 +10,6 @@ globals.
 
 from __future__ import annotations
 
-import copy
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from torch.distributions import constraints
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.derive import derive
 from custom_inference.compiled.gaussian.affine import Affine, AffineLaw, AffineRuns, AffineSource, units_of
+from custom_inference.compiled.kept import KeptStructures, refuse_errors
 from custom_inference.compiled.linear import LinearSource
 from custom_inference.compiled.origins import find_vectors
 from custom_inference.compiled.probes import Probe, alike
@@ -44,9 +44,7 @@ _WIDEST, _CONFIGURATIONS, _READ = 512, 1024, 32
 #: By how much means may differ from affine ones, as a part of their size.
 _CURVED = 1e-7
 
-#: Model -> its structure; and why others have none.
-_STRUCTURES: weakref.WeakKeyDictionary[Model, GaussianStructure] = weakref.WeakKeyDictionary()
-_REFUSED: weakref.WeakKeyDictionary[Model, str] = weakref.WeakKeyDictionary()
+_STRUCTURES = KeptStructures["GaussianStructure"]()
 
 
 @dataclass(frozen=True)
@@ -147,23 +145,12 @@ def may_have_bits(model: Model) -> bool:
 
 def gaussian_structure_of(model: Model, data: Data) -> GaussianStructure:
     """Return the structure of a program, found once, on some of the rows. Raises NotCompiled where it has none."""
-    known = _STRUCTURES.get(model)
-    if known is None and model not in _REFUSED:
-        try:
-            own = copy.copy(model)  # the model itself would be held for ever
-            known = _STRUCTURES[model] = derive_gaussian(own, data)
-        except NotCompiled as reason:
-            _REFUSED[model] = str(reason)
-    reason = _REFUSED[model] if known is None else known.refused
-    if known is None or reason:
-        raise NotCompiled(f"{type(model).__name__} is not compiled: {reason}")
-    return known
+    return _STRUCTURES.find(model, lambda own: derive_gaussian(own, data))
 
 
 def gaussian_if_known(model: Model) -> GaussianStructure | None:
     """Return the structure of a program that was read before, all of whose latents are Gaussian given the rows."""
-    known = _STRUCTURES.get(model)
-    return None if known is None or known.refused or not may_be_gaussian(model) else known
+    return _STRUCTURES.recall(model) if may_be_gaussian(model) else None
 
 
 def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStructure:
@@ -183,16 +170,10 @@ def derive_gaussian(model: Model, data: Data, *, seed: int = 0) -> GaussianStruc
     probe = Probe(density.model, density.data, variables, seed=seed)
     entries = Entries({site: tuple(shape) for site, shape in model.shapes.items()})
     found = GaussianStructure(density.model, layout, plates, entries, [], [], probe)
-    try:
-        with torch.no_grad():
-            runs = found.run_on(density.data)
-            stated = [runs(flat) for flat in found.flats]
-            _require_affine(found, density.data, stated[0])
-    except NotCompiled:
-        raise
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise NotCompiled(f"it does not run on values that differ between rows ({reason})") from None
+    with refuse_errors(), torch.no_grad():
+        runs = found.run_on(density.data)
+        stated = [runs(flat) for flat in found.flats]
+        _require_affine(found, density.data, stated[0])
     groups = [group for name in stated[0] for group in _group(name, [one[name] for one in stated], layout)]
     found.varying = [group for group in groups if group.varying]
     fixed = [group for group in groups if not group.varying]

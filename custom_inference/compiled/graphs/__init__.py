@@ -8,6 +8,9 @@ The laws of nodes and dyads are read by running the program at chosen labellings
 
 from custom_inference.compiled.graphs.engine import DyadMeanField
 from custom_inference.compiled.graphs.exact import DyadExact
+from custom_inference.compiled.graphs.gibbs import GraphSampler
 
 #: Name -> engine of the programs of graphs whose nodes choose one of K values each.
 ENGINES = {"exact": DyadExact, "mean_field": DyadMeanField}
+#: What makes their chains.
+SAMPLER = GraphSampler

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import abc
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -68,8 +69,7 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
     def best(self, model: GraphModel, values: Params, labelled: Tensor, counted: Tensor, rows: DyadRows) -> Params:
         """Return values of the globals at their best given the probabilities (N, K) of labels and the expected features
         (K, K, F) of dyads."""
-        nodes = labelled.sum(0) if rows.structure.alike_nodes else labelled
-        statistics = [nodes.reshape(1, 1, -1, labelled.shape[1]), counted.flatten(0, 1)[None, :, None]]
+        statistics = rows.statistics(labelled, counted)
         values = {site: value.double() for site, value in values.items()}
         return move_state(
             self.steps(model, rows).advance(values, statistics, float(len(rows)), (None, None)), rows.like
@@ -95,12 +95,7 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
         for _ in range(times if own.ends else 0):
             values = {site: value.double() for site, value in values.items()}
             rates = np.exp(DyadTables.at(rows, values).natural[0])  # log w of the counts
-
-            def partners(number: Floats, side: int, rates: Floats = rates) -> Floats:
-                others = (rows.firsts if side else rows.seconds)(number[:, None] * phi)
-                return (phi * (others @ (rates if side else rates.T))).sum(1)
-
-            values = refit(own.update(model, values, rows.degrees, partners))
+            values = refit(own.update(model, values, rows.degrees, partial(rows.partners, phi, rates)))
         if own.ends:
             other = self._rescale(model, values, phi, rows)
             if other is not None:
@@ -193,7 +188,7 @@ class DyadMeanField(DyadEngine):
 def _start_cold(at: DyadTables, rows: DyadRows, generator: torch.Generator | None) -> Floats:
     """Return the best phi that sweeps find from the labels' laws alone, and from some divisions of the nodes."""
     size = rows.num_labels
-    phi = np.ascontiguousarray(np.broadcast_to(softmax(at.labels, 1), (len(rows), size)))
+    phi = np.broadcast_to(softmax(at.labels, 1), (len(rows), size)).copy()
     if size == 1:
         return phi
     seed = 0 if generator is None else int(torch.randint(2**31, (), generator=generator))

@@ -24,14 +24,9 @@ class DyadExact(AllLabelings, DyadEngine):
     def make_score(self, model: GraphModel, params: Params, rows: DyadRows) -> tuple[Tensor, Score]:
         """Return no log p of labels by themselves, as nodes may differ, and a function that scores labellings."""
         structure, size = rows.structure, len(rows)
-        flat = structure.entries.flatten({site: params[site].cpu().double() for site in structure.entries.shapes})
-        law = structure.dyads.law
-        natural = law.natural(structure.dyads.parameters(flat))[0, :, 0].T.reshape(
-            -1, model.num_blocks, model.num_blocks
-        )
-        labels = structure.log_labels(flat).expand(size, -1)
-        at = DyadTables.at(rows, params)
-        form = torch.einsum("ijf,fab->iajb", _weigh(rows, at.weight), natural).flatten(2).flatten(0, 1)
+        natural, labels = structure.look_up({site: value.cpu().double() for site, value in params.items()})
+        labels, at = labels.expand(size, -1), DyadTables.at(rows, params)
+        form = torch.einsum("ijf,abf->iajb", _weigh(rows, at.weight), natural).flatten(2).flatten(0, 1)
 
         def score(code: Tensor) -> Tensor:
             """Sum log p of the labels (C, N, K), and of the dyads, as a quadratic form of one vector of length N K."""

@@ -34,6 +34,7 @@ def sweep_dyads(
     ahead: Reals,
     behind: Reals,
     work: Reals,
+    uniform: Reals,
     sweeps: int,
     threshold: float,
 ):
@@ -41,7 +42,8 @@ def sweep_dyads(
 
     weight (2, N): w and w'. own (N, K): log p of labels, with self loops. natural (2, F, K, K), base (2, K, K): A and B
     of both sides, the other's label first. ahead, behind (K,): sums of w' phi and of w phi over the others that are
-    second, and first; work (2 + F, K).
+    second, and first; work (2 + F, K). uniform: (N,) numbers by which each node is given one label, drawn by its
+    responsibilities; (0,) to keep these.
     """
     blocks, number = phi.shape[1], phi.shape[0]
     score, rest = work[0], work[1]
@@ -65,6 +67,8 @@ def sweep_dyads(
                     rest[b] = behind[b] if side == 1 else ahead[b]
                 _add_side(links, weight, natural, base, side, i, phi, rest, score, work)
             change = larger(change, _replace(score, phi, i))
+            if uniform.shape[0] > 0:
+                _draw(phi, i, uniform[i])
             for b in range(blocks):
                 behind[b] += weight[0, i] * phi[i, b]
                 if links.directed:
@@ -113,3 +117,16 @@ def _replace(score: Reals, phi: Reals, i: int):
         change = larger(change, abs(score[a] / mass - phi[i, a]))
         phi[i, a] = score[a] / mass
     return change
+
+
+@inner
+def _draw(phi: Reals, i: int, uniform: float):
+    """Give node i one label, by its probabilities, in place."""
+    total, chosen = 0.0, phi.shape[1] - 1
+    for a in range(phi.shape[1] - 1):
+        total += phi[i, a]
+        if uniform < total:
+            chosen = a
+            break
+    for a in range(phi.shape[1]):
+        phi[i, a] = 1.0 if a == chosen else 0.0

@@ -66,7 +66,8 @@ def _list_moves(state: PointsWithLocals, rows: DyadRows, generator: torch.Genera
 def _halve(rows: DyadRows, phi: Floats, move: tuple[int, int, str, int], generator: torch.Generator) -> Floats | None:
     """Give the nodes of one block to the others, and its label to a half of another; None where that is too small."""
     given, halved, way, feature = move
-    inside = np.flatnonzero(phi.argmax(1) == halved)
+    own = _choose_mode(rows, generator)
+    inside = np.flatnonzero((phi.argmax(1) == halved) & own)
     if len(inside) < _LEAST or not len(rows.moving):
         return None
     side = _find_direction(rows, inside, way, feature)
@@ -74,16 +75,24 @@ def _halve(rows: DyadRows, phi: Floats, move: tuple[int, int, str, int], generat
         return None
     noise = torch.rand(phi.shape, generator=generator, dtype=torch.float64).numpy()
     found = phi + 1e-12 * noise
-    found[:, given] = 0.0
+    found[own, given] = 0.0
     found /= found.sum(1, keepdims=True)
     found[inside[side > np.median(side)]] = np.eye(phi.shape[1])[given]
     return found
 
 
+def _choose_mode(rows: DyadRows, generator: torch.Generator) -> NDArray[np.bool_]:
+    """Return which nodes (N,) a move is of: of two-mode graphs those of one of both, else all."""
+    first, place = rows.structure.model.first_nodes, np.arange(len(rows))
+    if first is None:
+        return place >= 0
+    return (place < first) == bool(torch.randint(2, (), generator=generator))
+
+
 def _find_direction(rows: DyadRows, inside: NDArray[np.int64], way: str, feature: int) -> Floats | None:
     """Return a direction (M,) over the nodes of a block, in which a feature of their dyads varies most."""
     matrix = rows.matrices[feature]
-    if way == "all":
+    if way == "all" or rows.structure.model.first_nodes is not None:
         wide = [matrix[inside], matrix.T.tocsr()[inside]]
         table = scipy.sparse.hstack(wide if rows.directed else [wide[0] + wide[1]]).tocsr()
         turned = table.T.tocsr()
@@ -102,6 +111,6 @@ def _find_direction(rows: DyadRows, inside: NDArray[np.int64], way: str, feature
     operator: Any = made(shape, matvec=times, dtype=np.float64)
     start = np.random.default_rng(0).standard_normal(len(inside))
     try:
-        return solve(operator, k=1, which="LA" if way == "all" else way, v0=start, tol=1e-2)[1][:, 0]
+        return solve(operator, k=1, which="LA" if turned is not None else way, v0=start, tol=1e-2)[1][:, 0]
     except ArpackNoConvergence:
         return None

@@ -10,6 +10,7 @@ import torch
 from pyro.poutine.messenger import Messenger
 from torch import Tensor
 
+from custom_inference.compiled.graphs.hurdle import read_hurdle
 from custom_inference.compiled.laws import CategoricalLaw
 from custom_inference.compiled.reading import NotCompiled, Statement, read_statement
 from custom_inference.core.programs.statements import run
@@ -98,7 +99,9 @@ class GraphProgram:
         scale = torch.as_tensor(node.get("scale", 1.0), dtype=torch.float64)
         if not bool(((scale - every / number).abs() <= 1e-6 * every / number).all()):
             raise NotCompiled(f"'{name}' is scaled")
-        stated = read_statement(name, {**node, "scale": 1.0}, -1, number, self.tabulated)
+        stated = read_hurdle(name, {**node, "scale": 1.0}, number)
+        if stated is None:
+            stated = read_statement(name, {**node, "scale": 1.0}, -1, number, self.tabulated)
         if stated.parameters.shape[1] != 1 or (stated.value.ndim > 2 and not stated.law.has_trials):
             raise NotCompiled(f"'{name}' states several numbers of a dyad")
         if stated.seen is not None and not bool(stated.seen.all()):

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,13 +42,17 @@ _PASSES = 4
 @dataclass(frozen=True)
 class Propensities:
     """Sites over nodes that rates are multiplied with. ends: site -> the ends of dyads whose number it is: of their
-    first nodes (0), their second ones (1), or both."""
+    first nodes (0), their second ones (1), or both. modes: of two-mode graphs how many nodes are first ones, of which
+    alone r is not 0, as s is of the others."""
 
     ends: Mapping[str, tuple[int, ...]]
+    modes: int | None = None
 
     def weights(self, values: Mapping[str, Tensor], size: int) -> Floats:
         """Return r and s, (2, N)."""
         found = np.ones((2, size))
+        if self.modes is not None:
+            found[0, self.modes :] = found[1, : self.modes] = 0.0
         for site, ends in self.ends.items():
             for end in ends:
                 found[end] *= values[site].detach().cpu().double().numpy()
@@ -80,7 +84,7 @@ class Propensities:
     ) -> Floats:  # fmt: skip
         value = values[site].double().numpy()
         prior = Gamma.of(model, site, torch.zeros(0, dtype=torch.float64))
-        others = Propensities({name: one for name, one in self.ends.items() if name != site})
+        others = replace(self, ends={name: one for name, one in self.ends.items() if name != site})
         rest = others.weights(values, len(value))
         events = degrees[list(ends)].sum(0)
         if len(ends) == 1:

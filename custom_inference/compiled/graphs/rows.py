@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import scipy.sparse
@@ -12,9 +12,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.graphs.structure import GraphStructure, structure_of
 from custom_inference.compiled.graphs.views import views_of
 from custom_inference.compiled.reading import NotCompiled
+from custom_inference.core.capacity import memory_limit, require
 from custom_inference.families.blocks.rows import SbmRows
 from ppl_models import Data, GraphData, GraphModel, MethodError
 
@@ -70,19 +72,23 @@ class DyadRows:
         if bool(law.find_unknown(value).any()):
             raise NotCompiled(f"{type(model).__name__} is not compiled: {law.kind.__name__} has further values here")
         zero = law.features(nothing)[0]
+        needed, fits = (
+            8.0 * len(value) * (4 + 8 * len(zero)),
+            "SVI(batch_size=...) takes a sample of the dyads in each step",
+        )
+        require(f"a graph of {len(value)} dyads other than 0", needed, allowed=memory_limit(), fits=fits)
         change = (law.features(value) - zero).numpy()
         hidden = np.empty((2, 0), np.int64) if data.hidden is None else data.hidden.numpy()
-        offset = float((law.base(value) - law.base(nothing)).sum()) + data.num_dyads * float(law.base(nothing))
+        seen = model.num_dyads(size) - hidden.shape[1]
+        offset = float((law.base(value) - law.base(nothing)).sum()) + seen * float(law.base(nothing))
         i, j = ends.numpy()
         loop, unseen = i == j, hidden[0] == hidden[1]
-        loops, seen = np.zeros((size, len(zero))), np.full(size, float(model.self_loops))
+        loops, loop_seen = np.zeros((size, len(zero))), np.full(size, float(model.self_loops))
         loops[i[loop]] = change[loop]
-        seen[hidden[0, unseen]] = 0.0
+        loop_seen[hidden[0, unseen]] = 0.0
         like = data.x.values().new_zeros(())
-        return cls(
-            structure, data, i[~loop], j[~loop], change[~loop], zero.numpy(), hidden[:, ~unseen], loops, seen, offset,
-            like,
-        )  # fmt: skip
+        apart = i[~loop], j[~loop], change[~loop], zero.numpy(), hidden[:, ~unseen]
+        return cls(structure, data, *apart, loops, loop_seen, offset, like)
 
     def __len__(self) -> int:
         return self.data.num_nodes
@@ -101,6 +107,25 @@ class DyadRows:
     def to(self, dtype: torch.dtype) -> DyadRows:
         """Return the rows with results of another type; sums over a graph are in double precision whatever that is."""
         return self if self.like.dtype == dtype else replace(self, like=self.like.to(dtype))
+
+    @property
+    def blocks(self) -> tuple[Block, Block]:
+        """The laws of the nodes and of the dyads."""
+        return self.structure.nodes, self.structure.dyads
+
+    #: What laws read of data beside their features.
+    parts: ClassVar[tuple[None, None]] = (None, None)
+
+    def statistics(self, labelled: Tensor, counted: Tensor) -> list[Tensor]:
+        """Return what both laws count, from probabilities (N, K) of labels and expected features (K, K, F) of dyads."""
+        nodes = labelled.sum(0) if self.structure.alike_nodes else labelled
+        return [nodes.reshape(1, 1, -1, labelled.shape[1]), counted.flatten(0, 1)[None, :, None]]
+
+    def partners(self, phi: Floats, rates: Floats, number: Floats, side: int) -> Floats:
+        """Return the sums (N,) over the observed dyads of nodes on a side of the others' numbers (N,) times E[rates]
+        between labels, (K, K), at responsibilities (N, K)."""
+        others = (self.firsts if side else self.seconds)(number[:, None] * phi)
+        return (phi * (others @ (rates if side else rates.T))).sum(1)
 
     @cached_property
     def degrees(self) -> Floats:
@@ -146,6 +171,9 @@ class DyadRows:
         size = len(self)
         found = np.zeros((size, size, len(self.zero)))
         seen = 1.0 - np.eye(size) if self.directed else np.triu(np.ones((size, size)), 1)
+        first = self.structure.model.first_nodes
+        if first is not None:
+            seen[first:] = seen[:, :first] = 0.0
         seen[self.hidden[0], self.hidden[1]] = 0.0
         found += seen[:, :, None] * self.zero
         found[self.i, self.j] += self.change

@@ -87,7 +87,17 @@ def divide(rows: DyadRows, seed: int, number: int) -> list[Whole]:
     from custom_inference.families.blocks.partitions import propose_labels, spectral_labels
 
     (graph, kind), attempt = rows.views[number % len(rows.views)], number // len(rows.views)
+    first = rows.structure.model.first_nodes
+    if first is not None:
+        label = propose_labels(graph, min(2 * rows.num_labels, len(rows)), kind, seed, attempt)
+        return [np.concatenate([_keep_largest(one, rows.num_labels) for one in (label[:first], label[first:])])]
     labels = [propose_labels(graph, rows.num_labels, kind, seed, attempt)]
     if len(np.unique(labels[0])) < min(rows.num_labels, len(rows)):
         labels.append(spectral_labels(graph, rows.num_labels, kind, seed, attempt))
     return labels
+
+
+def _keep_largest(label: Whole, size: int) -> Whole:
+    """Return labels of the groups of one mode by their sizes, those beyond so many joined with the others."""
+    _, place, number = np.unique(label, return_inverse=True, return_counts=True)
+    return np.argsort(np.argsort(-number, kind="stable"))[place] % size

@@ -13,6 +13,7 @@ from torch.distributions import constraints
 
 from custom_inference.compiled.blocks import Part
 from custom_inference.compiled.graphs.structure import GraphStructure
+from custom_inference.compiled.open_sites import OpenSites
 from custom_inference.compiled.steps import Steps
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.gamma import Gamma
@@ -80,6 +81,13 @@ class GraphSteps(Steps):
     ) -> dict[str, Tensor]:
         state = {**state, **{site: mirror(state[site]) for site in self.mirrored}}
         return Steps._climb(replace(self, model=self.whole), state, statistics, rows, parts)
+
+    def open_sites(
+        self, state: dict[str, Tensor], statistics: Sequence[Tensor], parts: Sequence[Part | None],
+        sites: tuple[str, ...] = (),
+    ) -> OpenSites:  # fmt: skip
+        state = {**state, **{site: mirror(state[site]) for site in self.mirrored}}
+        return Steps.open_sites(replace(self, model=self.whole), state, statistics, parts, sites)
 
 
 def mirror(value: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -17,17 +18,20 @@ from torch import Tensor
 from custom_inference.compiled.blocks import Block
 from custom_inference.compiled.graphs.program import GraphProgram
 from custom_inference.compiled.graphs.propensities import Propensities, candidates, find_ends
-from custom_inference.compiled.laws import Law, PoissonLaw, TabulatedLaw
+from custom_inference.compiled.laws import ExponentialLaw, Law, NormalLaw, PoissonLaw, TabulatedLaw
 from custom_inference.compiled.origins import Asked, Group, ProgramRuns, find_sources
 from custom_inference.compiled.probes import Probe, alike, require_entries
 from custom_inference.compiled.reading import NotCompiled, Statement
 from custom_inference.compiled.sources import Entries, EntrySource, ProgramSource, Source
 from custom_inference.core.dyads import dyad_number
 from ppl_models import Data, GraphData, GraphModel
+from ppl_models.core.errors import warn_of_data
 
 #: Dyads without a node in common that are run at once, at most; and random assignments of pairs of labels to them on
 #: which the laws of all are compared.
 _MATCHED, _COMPARED = 256, 3
+#: How many times as far from 0 as from each other weights of a normal may be: of squares no more digits are left.
+_FAR = 1e5
 #: Values of a law that is no exponential family, at most, to be counted one by one.
 _MOST_VALUES = 64
 #: Dyads that the factors are proved on at once, random globals and labels, and by how much they may differ.
@@ -61,6 +65,12 @@ class GraphStructure:
     def log_labels(self, flat: Tensor) -> Tensor:
         """Return log p (U, K) of the labels of nodes."""
         return self.nodes.law.natural(self.nodes.parameters(flat))[0, 0]
+
+    def look_up(self, values: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+        """Return the natural parameters (K, K, F) of dyads between labels, and log p (U, K) of labels."""
+        flat, size = self.entries.flatten({s: values[s] for s in self.entries.shapes}), self.program.num_labels
+        natural = self.dyads.law.natural(self.dyads.parameters(flat))[0, :, 0]
+        return natural.reshape(size, size, -1), self.log_labels(flat)
 
 
 #: Model -> its structure; and why others have none.
@@ -106,7 +116,12 @@ class Matching:
     @classmethod
     def of(cls, program: GraphProgram, generator: torch.Generator) -> Matching:
         """Draw as many as there are, up to a limit."""
-        size = program.data.num_nodes
+        size, first = program.data.num_nodes, program.model.first_nodes
+        if first is not None:
+            number = min(first, size - first, _MATCHED)
+            sides = (torch.randperm(nodes, generator=generator)[:number] for nodes in (first, size - first))
+            i, j = next(sides), next(sides) + first
+            return cls(i, j, dyad_number(program.model, i, j, size))
         pairs = torch.randperm(size, generator=generator)[: 2 * min(size // 2, _MATCHED)].reshape(-1, 2)
         pairs = pairs if program.model.directed else pairs.sort(1).values
         return cls(pairs[:, 0], pairs[:, 1], dyad_number(program.model, pairs[:, 0], pairs[:, 1], size))
@@ -201,7 +216,9 @@ def _derive(
         part, start = slice(start, start + max(width, 1)), start + max(width, 1)
         of_dyads.append(_above(source, asked[1], part, symmetric, entries))
     nodes, dyads = Block(laws[program.node_site], ((),), (), sources[0]), Block(law, ((),), (), tuple(of_dyads))
-    return GraphStructure(program, probe, entries, nodes, dyads, symmetric, alike_nodes, Propensities({}))
+    return GraphStructure(
+        program, probe, entries, nodes, dyads, symmetric, alike_nodes, Propensities({}, model.first_nodes)
+    )
 
 
 def _find_propensities(
@@ -220,7 +237,7 @@ def _find_propensities(
         raise NotCompiled(
             f"the law of '{name}' differs between dyads, and not by a number of each of their nodes alone"
         )
-    return Propensities(ends)
+    return Propensities(ends, structure.model.first_nodes)
 
 
 def _find_law(
@@ -241,6 +258,17 @@ def _find_law(
         law = TabulatedLaw(law.kind, law.names, law.sizes, values)
     if not bool(law.features(values).isfinite().all()):
         raise NotCompiled(f"'{name}' has the law {law.kind.__name__}, under which a dyad cannot be 0")
+    stored = program.data.x.values()
+    if "spread" in law.kinds.values() and bool(stored.mean().abs() > _FAR * stored.std()):
+        raise NotCompiled(
+            f"'{name}' is about {float(stored.mean()):.3g}, so far from 0 that sums of squares are rounded"
+        )
+    seen = program.model.num_dyads(program.data.num_nodes)
+    if type(law) in (NormalLaw, ExponentialLaw) and 2 * program.data.num_edges < seen:
+        found = f"{seen - program.data.num_edges} of {seen} dyads are not stored, and 0 under a density"
+        warn_of_data(
+            f"{found}; Hurdle(law, probs) has a probability of 0, and mask= hides dyads that were not observed"
+        )
     return program, law, stated
 
 

@@ -35,16 +35,23 @@ class DyadTables:
     @classmethod
     def at(cls, rows: DyadRows, values: Mapping[str, Tensor]) -> DyadTables:
         """Evaluate the laws at values of the globals."""
-        size, structure = rows.num_labels, rows.structure
-        flat = structure.entries.flatten({s: values[s].detach().cpu().double() for s in structure.entries.shapes})
-        natural = structure.dyads.law.natural(structure.dyads.parameters(flat))[0, :, 0].T.reshape(-1, size, size)
+        structure = rows.structure
+        natural, labels = structure.look_up({s: value.detach().cpu().double() for s, value in values.items()})
         weight = structure.propensities.weights(values, len(rows))
         constant = float(xlogy(rows.degrees, weight).sum()) if structure.propensities.ends else 0.0
-        return cls(natural.numpy().copy(), structure.log_labels(flat).numpy().copy(), weight, constant)
+        return cls(natural.permute(2, 0, 1).numpy().copy(), labels.numpy().copy(), weight, constant)
 
 
-def sweep(at: DyadTables, rows: DyadRows, phi: Floats, sweeps: int, temperature: float = 1.0) -> None:
-    """Run coordinate ascent over the nodes, changing ``phi`` in place."""
+def draw_labels(at: DyadTables, rows: DyadRows, share: Floats, generator: np.random.Generator) -> None:
+    """Draw the label of one node after the other given all others, changing ``share`` (N, K), 0 or 1, in place."""
+    sweep(at, rows, share, 1, uniform=generator.random(len(rows)))
+
+
+def sweep(
+    at: DyadTables, rows: DyadRows, phi: Floats, sweeps: int, temperature: float = 1.0, uniform: Floats | None = None
+) -> None:
+    """Run coordinate ascent over the nodes, changing ``phi`` in place. uniform: (N,) numbers by which labels are drawn
+    instead."""
     from custom_inference.compiled.graphs.kernel import sweep_dyads
 
     size = phi.shape[1]
@@ -56,8 +63,8 @@ def sweep(at: DyadTables, rows: DyadRows, phi: Floats, sweeps: int, temperature:
     both = np.ascontiguousarray(np.stack([moving.transpose(0, 2, 1), moving]))
     bases = np.ascontiguousarray(np.stack([base.T, base]))
     work, ahead, behind = np.empty((2 + len(moving), size)), np.empty(size), np.empty(size)
-    own = np.ascontiguousarray(own)
-    sweep_dyads(rows.links, at.weight, own, both, bases, phi, ahead, behind, work, sweeps, _TOLERANCE)
+    own, draws = np.ascontiguousarray(own), np.empty(0) if uniform is None else uniform
+    sweep_dyads(rows.links, at.weight, own, both, bases, phi, ahead, behind, work, draws, sweeps, _TOLERANCE)
 
 
 def bound_at(at: DyadTables, rows: DyadRows, phi: Floats, counted: Floats, temperature: float = 1.0) -> float:

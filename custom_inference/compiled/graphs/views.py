@@ -33,7 +33,7 @@ def views_of(model: GraphModel, data: GraphData, *, by_degree: bool = False) -> 
         found += [(_keep(every, value == kind), "bernoulli") for kind in kinds]
     elif len(kinds) > _KINDS:
         found.append((_keep(every, value > np.median(value)), "bernoulli"))
-    if bool((value == np.round(value)).all()) and 1 < value.max() <= _COUNTS:
+    if bool((value == np.round(value)).all()) and value.min() > 0 and 1 < value.max() <= _COUNTS:
         found = [view for other in found for view in ((every, "poisson"), other)]
     return found
 

@@ -21,10 +21,13 @@ from custom_inference.core.posteriors.dirichlet import (
 )
 from custom_inference.core.posteriors.entries import (
     GridPosterior,
+    JointLogitNormalPosterior,
+    JointLogNormalPosterior,
     JointNormalPosterior,
     LogitNormalPosterior,
     LogNormalPosterior,
     NormalPosterior,
+    log_density_of,
 )
 from custom_inference.core.posteriors.finite import (
     BernoulliPosterior,
@@ -56,6 +59,8 @@ __all__ = [
     "GaussianPosterior",
     "GridPosterior",
     "JointDirichletMixture",
+    "JointLogNormalPosterior",
+    "JointLogitNormalPosterior",
     "JointNormalPosterior",
     "KnownPosterior",
     "LabellingPosterior",
@@ -74,6 +79,7 @@ __all__ = [
     "TablePosterior",
     "WalkPosterior",
     "kullback_leibler",
+    "log_density_of",
 ]
 
 #: By name: what a saved fit may hold.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import abc
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
@@ -10,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import ExpTransform, MultivariateNormal, Normal, SigmoidTransform
+from torch.distributions.transforms import identity_transform
 
 from custom_inference.core.posteriors.continuous import ElementwisePosterior
 from custom_inference.core.posteriors.protocol import ContinuousPosterior, normal_quantiles
@@ -18,59 +21,62 @@ from custom_inference.core.posteriors.protocol import ContinuousPosterior, norma
 _NODES = 41
 
 
+class _FreeNormal(ContinuousPosterior):
+    """A normal of the entries on the unconstrained scale, of which they are a function."""
+
+    location: Tensor
+    #: From the real line to the entries.
+    transform: ClassVar[Any] = identity_transform
+
+    @property
+    @abc.abstractmethod
+    def deviation(self) -> Tensor:
+        """The standard deviation of every entry on the unconstrained scale."""
+
+    @property
+    def mean(self) -> Tensor:
+        return self.location if self.transform is identity_transform else self._integrate(lambda value: value)
+
+    @property
+    def variance(self) -> Tensor:
+        if self.transform is identity_transform:
+            return self.deviation.square()
+        mean = self.mean.unsqueeze(-1)
+        return self._integrate(lambda value: (value - mean).square())
+
+    def _integrate(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return the mean of a function of every entry, by Gauss-Hermite quadrature."""
+        node, weight = (part.to(self.location) for part in gauss_hermite())
+        value = self.transform(self.location.unsqueeze(-1) + self.deviation.unsqueeze(-1) * node)
+        return function(value) @ weight
+
+    def quantiles(self, levels: Sequence[float]) -> Tensor:
+        return self.transform(normal_quantiles(self.location, self.deviation.square(), levels))
+
+    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
+        generator = torch.Generator().manual_seed(seed)
+        shape = (num_samples, *self.noise_shape)
+        noise = torch.randn(shape, generator=generator, dtype=torch.float64).to(self.location)
+        return self.transform(self.location + self.scale_noise(noise))
+
+    @abc.abstractmethod
+    def scale_noise(self, noise: Tensor) -> Tensor:
+        """Return the deviations (S, *shape) of draws from their means, made of noise."""
+
+
 @dataclass(frozen=True)
-class NormalPosterior(ElementwisePosterior):
+class NormalPosterior(_FreeNormal, ElementwisePosterior):
     """Normal(location, scale^2) of every entry, independent of the others."""
 
     location: Annotated[Tensor, "*"]
     scale: Annotated[Tensor, "*", "positive"]
 
     @property
-    def mean(self) -> Tensor:
-        return self.location
+    def deviation(self) -> Tensor:
+        return self.scale
 
-    @property
-    def variance(self) -> Tensor:
-        return self.scale.square()
-
-    def quantiles(self, levels: Sequence[float]) -> Tensor:
-        return normal_quantiles(self.mean, self.variance, levels)
-
-    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        return self.location + self.scale * _draw_noise((num_samples, *self.location.shape), self.location, seed)
-
-    def elements(self, local: Tensor) -> Tensor:
-        return Normal(self.location, self.scale, validate_args=False).log_prob(local)
-
-
-class MappedNormalPosterior(ElementwisePosterior):
-    """Normal(location, scale^2) of a function of every entry, independent of the others."""
-
-    location: Tensor
-    scale: Tensor
-    #: From the real line to the entries.
-    transform: ClassVar[Any]
-
-    @property
-    def mean(self) -> Tensor:
-        return self._integrate(1)
-
-    @property
-    def variance(self) -> Tensor:
-        return (self._integrate(2) - self.mean.square()).clamp(min=0)
-
-    def _integrate(self, power: int) -> Tensor:
-        """Return the mean of a power of the entries, by Gauss-Hermite quadrature."""
-        node, weight = (torch.as_tensor(part).to(self.location) for part in np.polynomial.hermite_e.hermegauss(_NODES))
-        value = self.transform(self.location.unsqueeze(-1) + self.scale.unsqueeze(-1) * node) ** power
-        return value @ weight / weight.sum()
-
-    def quantiles(self, levels: Sequence[float]) -> Tensor:
-        return self.transform(normal_quantiles(self.location, self.scale.square(), levels))
-
-    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        noise = _draw_noise((num_samples, *self.location.shape), self.location, seed)
-        return self.transform(self.location + self.scale * noise)
+    def scale_noise(self, noise: Tensor) -> Tensor:
+        return self.scale * noise
 
     def elements(self, local: Tensor) -> Tensor:
         free = self.transform.inv(local)
@@ -78,59 +84,84 @@ class MappedNormalPosterior(ElementwisePosterior):
         return Normal(self.location, self.scale, validate_args=False).log_prob(free) - volume
 
 
-@dataclass(frozen=True)
-class LogNormalPosterior(MappedNormalPosterior):
+class LogNormalPosterior(NormalPosterior):
     """A normal of the logarithm of every entry."""
-
-    location: Annotated[Tensor, "*"]
-    scale: Annotated[Tensor, "*", "positive"]
 
     transform = ExpTransform()
 
 
-@dataclass(frozen=True)
-class LogitNormalPosterior(MappedNormalPosterior):
+class LogitNormalPosterior(NormalPosterior):
     """A normal of the logit of every entry."""
-
-    location: Annotated[Tensor, "*"]
-    scale: Annotated[Tensor, "*", "positive"]
 
     transform = SigmoidTransform()
 
 
 @dataclass(frozen=True)
-class JointNormalPosterior(ContinuousPosterior):
-    """One normal of all entries of a site together: covariance (M, M) of its M entries in order."""
+class JointNormalPosterior(_FreeNormal):
+    """One normal of all entries of a site together, and of those of other sites.
+
+    location + root noise, with noise of L independent standard normals, which all sites of a fit have in common: root
+    (M, L) has a row for each of the site's M entries in order.
+    """
 
     joint = True
+    drawn_together = True
 
     location: Annotated[Tensor, "*"]
-    covariance: Annotated[Tensor, "mm", "covariances"]
+    root: Annotated[Tensor, "ml"]
 
     def __post_init__(self) -> None:
-        if len(self.covariance) != self.location.numel():
-            shape = tuple(self.covariance.shape)
-            raise ValueError(f"a covariance of shape {shape} of {self.location.numel()} entries")
+        if len(self.root) != self.location.numel() or self.root.shape[1] < len(self.root):
+            raise ValueError(f"a root of shape {tuple(self.root.shape)} of {self.location.numel()} entries")
 
     @property
-    def mean(self) -> Tensor:
-        return self.location
+    def deviation(self) -> Tensor:
+        return self.root.square().sum(-1).sqrt().reshape(self.location.shape)
 
     @property
-    def variance(self) -> Tensor:
-        return self.covariance.diagonal().reshape(self.location.shape)
+    def noise_shape(self) -> tuple[int, ...]:
+        return (self.root.shape[1],)
 
-    def quantiles(self, levels: Sequence[float]) -> Tensor:
-        return normal_quantiles(self.mean, self.variance, levels)
+    def scale_noise(self, noise: Tensor) -> Tensor:
+        return (noise @ self.root.mT).reshape(-1, *self.location.shape)
 
-    def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:
-        noise = _draw_noise((num_samples, len(self.covariance)), self.location, seed)
-        return self.location + (noise @ torch.linalg.cholesky(self.covariance).mT).reshape(-1, *self.location.shape)
+    @property
+    def factor(self) -> Tensor:
+        """The Cholesky factor (M, M) of the covariance of the site's entries, which may nearly be singular."""
+        factor = torch.linalg.qr(self.root.mT, mode="r")[1].mT
+        return factor * factor.diagonal().sign()
 
     def log_prob(self, local: Tensor) -> Tensor:
         """Return the log density of all entries together, (1,)."""
-        normal = MultivariateNormal(self.location.reshape(-1), self.covariance, validate_args=False)
-        return normal.log_prob(local.reshape(-1)).reshape(1)
+        free = self.transform.inv(local)
+        volume = self.transform.log_abs_det_jacobian(free, local).sum()
+        normal = MultivariateNormal(self.location.reshape(-1), scale_tril=self.factor, validate_args=False)
+        return (normal.log_prob(free.reshape(-1)) - volume).reshape(1)
+
+
+class JointLogNormalPosterior(JointNormalPosterior):
+    """One normal of the logarithms of all entries of a site together, and of those of other sites."""
+
+    transform = ExpTransform()
+
+
+class JointLogitNormalPosterior(JointNormalPosterior):
+    """One normal of the logits of all entries of a site together, and of those of other sites."""
+
+    transform = SigmoidTransform()
+
+
+def log_density_of(posteriors: Mapping[str, ContinuousPosterior], values: Mapping[str, Tensor]) -> float:
+    """Return the log density of values of several sites: of those that are drawn together, their joint one."""
+    together: dict[str, Any] = {site: q for site, q in posteriors.items() if q.drawn_together}
+    total = sum(float(q.log_prob(values[site]).sum()) for site, q in posteriors.items() if site not in together)
+    if together:
+        free = {site: q.transform.inv(values[site]) for site, q in together.items()}
+        away = torch.cat([(free[site] - q.location).reshape(-1) for site, q in together.items()])
+        whole = JointNormalPosterior(torch.zeros_like(away), torch.cat([q.root for q in together.values()]))
+        volume = [q.transform.log_abs_det_jacobian(free[site], values[site]).sum() for site, q in together.items()]
+        total += float(whole.log_prob(away)) - float(sum(volume))
+    return total
 
 
 @dataclass(frozen=True)
@@ -190,6 +221,8 @@ class GridPosterior(ElementwisePosterior):
         return torch.where(outside, -torch.inf, low + part * (high - low))
 
 
-def _draw_noise(shape: tuple[int, ...], like: Tensor, seed: int) -> Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(shape, generator=generator, dtype=torch.float64).to(like)
+@functools.cache
+def gauss_hermite() -> tuple[Tensor, Tensor]:
+    """Return nodes and weights (nodes,) of means over a standard normal."""
+    node, weight = (torch.as_tensor(part) for part in np.polynomial.hermite_e.hermegauss(_NODES))
+    return node, weight / weight.sum()

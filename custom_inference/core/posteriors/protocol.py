@@ -76,6 +76,8 @@ class LocalPosterior(abc.ABC):
 
     #: Whether the rows (the nodes of a graph) depend on each other: ``log_prob`` is then that of all of them, (1,).
     joint: ClassVar[bool] = False
+    #: Whether all posteriors of a fit's globals that say so depend on each other: the same seed gives a joint draw.
+    drawn_together: ClassVar[bool] = False
     #: Whether a saved fit may hold it: not what is more than tensors, and is made anew of the globals and the data.
     stored: ClassVar[bool] = True
     #: Whether it has a density, rather than probabilities of values; and all its mass on one value of each row.
@@ -141,6 +143,11 @@ class LocalPosterior(abc.ABC):
     @abc.abstractmethod
     def mode(self) -> Tensor:
         """The most probable value of each row, (N, K)."""
+
+    @property
+    def noise_shape(self) -> tuple[int, ...]:
+        """The shape of the numbers that a draw is made of."""
+        return tuple(self.mean.shape)
 
     @abc.abstractmethod
     def sample(self, num_samples: int = 1, *, seed: int = 0) -> Tensor:

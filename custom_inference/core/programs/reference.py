@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -26,7 +27,7 @@ from custom_inference.core.programs.quadrature import MOST_REALS, integrate
 from custom_inference.core.programs.ranges import cover
 from custom_inference.core.programs.windows import settle
 from ppl_models import Data, MethodError, Model
-from ppl_models.core.errors import warn_of_data
+from ppl_models.core.errors import warn_caller, warn_of_data
 
 #: How a posterior is found: of Gaussian latents in closed form, by a sum, by quadrature, or estimated by importance
 #: sampling; and which of these are exact.
@@ -38,6 +39,8 @@ _MOST_BESIDE = 4096
 _CHEAP = 2.0**14
 #: Nodes an axis of the grids of quadrature, and how many of them a row has at most where quadrature is a default.
 _NODES, _FEW_NODES = 25, 2.0**18
+#: Rows that quadrature is timed on, and seconds above which they are told.
+_TIMED, _LONG = 16, 20.0
 #: Whole numbers without a bound count as so many values.
 _OPEN = 50
 #: Errors of log p(x_n) by quadrature, and Pareto k, above which a warning says so.
@@ -113,6 +116,8 @@ def is_cheap(model: Model, data: Data | None = None) -> bool:
         return how == "closed form"
     if values > _CHEAP and count_summed(model, data) > _CHEAP:
         return False
+    if reals and data is not None and "conjugate" in engines_of_program(model) and how == "quadrature":
+        return values * _NODES**reals * data.x.numel() <= _FEW_NODES  # else a bound that is as good takes less
     return not reals or (model.data_kind != "documents" and values * _NODES**reals <= _FEW_NODES)
 
 
@@ -147,11 +152,23 @@ def find_reference(
             return Reference(rows.posterior(flat), rows.log_evidence(flat), None, "closed form")
         values = density.layout.num_configurations
         if density.layout.num_reals <= MOST_REALS and values <= _MOST_BESIDE:
+            if len(data) > 4 * _TIMED and "conjugate" in engines_of_program(model):
+                _tell_time(model, params, data)
             return by_quadrature(density)
         possible = density.layout.num_reals <= MOST_DRAWN and values <= MOST_CONFIGURATIONS
         if estimates and possible:
             return _by_importance(density, seed)
     raise MethodError(_explain(density, possible))
+
+
+def _tell_time(model: Model, params: Mapping[str, Tensor], data: Data) -> None:
+    """Warn of quadrature that takes long, by the time of some rows, where a bound is at hand."""
+    begin = time.perf_counter()
+    integrate(settle(cover(RowDensity.of(model, params, data.rows(torch.arange(_TIMED))))))
+    seconds = (time.perf_counter() - begin) * len(data) / _TIMED
+    if seconds > _LONG:
+        instead = "log_likelihood(bound='conjugate') and transform(bound='conjugate') have a lower bound at once"
+        warn_caller(f"quadrature of log p(x_n) takes about {seconds:.0f} seconds for {len(data)} rows; {instead}")
 
 
 def _explain(density: RowDensity, possible: bool) -> str:

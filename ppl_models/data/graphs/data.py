@@ -23,7 +23,7 @@ from ppl_models.data.matrix import Data
 class GraphData(Data):
     """One graph of N nodes, which is one observation.
 
-    x: (N, N) in torch's CSR layout: x[i, j] > 0 is the value of the edge from i to j, and nothing else is stored;
+    x: (N, N) in torch's CSR layout: x[i, j], not 0, is the value of the edge from i to j, and nothing else is stored;
         symmetric if undirected; empty on the diagonal unless ``self_loops``.
     hidden: (2, M) unobserved dyads in lexicographic order, i < j if undirected, or None; x stores nothing there.
     directed: dyads are the ordered pairs i != j; otherwise the pairs i < j.

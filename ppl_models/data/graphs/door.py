@@ -65,7 +65,7 @@ def graph(
     weight: the edge attribute or column with the values of edges, by default "weight" where there is one, else 1.
         False: whether there is an edge is all that counts.
     self_loops: keep self loops; otherwise they are left out with a DataWarning.
-    kind: "binary" (0/1), "counts" (whole numbers; parallel edges are added up) or None (any numbers of at least 0).
+    kind: "binary" (0/1), "counts" (whole numbers; parallel edges add up), "real" (any) or None (numbers of at least 0).
     columns: of a frame of edges; of a file without a header their numbers, from 0.
     header: of CSV and text files: whether the first line names the columns. "auto" looks at it (text above numbers, the
         names that columns of edges have, nodes that occur below), and says so where it is not what is usual.
@@ -129,7 +129,7 @@ def read_graph_data(
     """Read a graph from any container but a file, for :func:`graph` and :func:`as_graph`."""
     refuse_blocks(source)
     if kind not in KINDS:
-        raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "None")))
+        raise DataError(unknown_name("kind of graph", kind, ("binary", "counts", "real", "None")))
     if (source is None) == (edges is None):
         raise DataError("neither a source nor edges, or both", expected="one of them")
     name = weight if is_string(weight) else None
@@ -173,7 +173,7 @@ def as_graph(
     """Convert data to a :class:`GraphData` that fits a graph model, or raise DataError.
 
     data: what :func:`ppl_models.graph` takes, but for files; a GraphData is checked and passed through.
-    num_nodes, directed, self_loops: of the model. kind: "binary" for 0/1, "counts" for whole numbers. nodes: the names
+    num_nodes, directed, self_loops: of the model. kind: as of :func:`graph`. nodes: the names
         of all nodes, in the order that is wanted.
     """
     with about(site):

@@ -14,8 +14,8 @@ from ppl_models.data.containers import ROUNDING
 
 Array = NDArray[Any]
 
-#: What the values of edges may be: 0/1, whole numbers, or (None) any numbers of at least 0.
-KINDS = ("binary", "counts", None)
+#: What the values of edges may be: 0/1, whole numbers, any numbers, or (None) those of at least 0.
+KINDS = ("binary", "counts", "real", None)
 #: Edges of a list of which none has its reverse: so many in an order of the nodes by chance at least once in 2^5 lists,
 #: so many in any order are suspect, and fewer where among so few nodes more than e^-3 of random lists have a reverse.
 FEW, _MANY, _CHANCE = 6, 20, 6
@@ -99,22 +99,25 @@ def normalise_edges(
 
 
 #: Which model reads what no model of graphs here does.
-_REAL = 'real weights are the "gaussian" cells of IRM: relations({"edge": matrix}, {"edge": ("node", "node")})'
+_REAL = (
+    'real weights are the "gaussian" cells of IRM: relations({"edge": matrix}, {"edge": ("node", "node")}), '
+    'or those of a program whose x is real: graph(..., kind="real")'
+)
 
 
 def _check_values(edges: EdgeList, kind: str | None) -> EdgeList:
-    wrong = ~np.isfinite(edges.value) | (edges.value < 0)
+    wrong = ~np.isfinite(edges.value) | (edges.value < (-np.inf if kind == "real" else 0))
     if wrong.any():
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are negative or not finite {edges.first(wrong)}"
         raise DataError(found, axis="edge", expected=f"finite numbers of at least 0; mask= hides dyads; {_REAL}")
     edges = edges.only(edges.value != 0)
     if kind == "presence":
         return replace(edges, value=np.ones(len(edges.value)))
-    if kind is not None:  # whole numbers but for rounding are whole ones, as those of rows are
+    if kind in ("binary", "counts"):  # whole numbers but for rounding are whole ones, as those of rows are
         whole = edges.value.round()
         near = np.abs(edges.value - whole) <= ROUNDING * np.minimum(whole, 1e4)
         edges = replace(edges, value=np.where(near, whole, edges.value))
-    wrong = edges.value != {"binary": 1, "counts": edges.value.round(), None: edges.value}[kind]
+    wrong = edges.value != {"binary": 1, "counts": edges.value.round()}.get(str(kind), edges.value)
     if wrong.any():
         what = "neither 0 nor 1" if kind == "binary" else "no whole numbers"
         found = f"{wrong.sum()} of {len(wrong)} edges have weights that are {what} {edges.first(wrong)}"
