@@ -119,6 +119,7 @@ def test_a_refusal_among_integrated_comparisons():
     assert "single tokens" in found.refused["SVI(delta)"]
 
 
+@pytest.mark.filterwarnings("ignore:.*annealing. the standard error")
 @pytest.mark.parametrize("name", ["ctm", "supervised_lda"])
 def test_models_without_an_exact_posterior_are_compared_by_their_bounds(name):
     problem = problem_of(name)
@@ -129,14 +130,13 @@ def test_models_without_an_exact_posterior_are_compared_by_their_bounds(name):
     table = found.table
     assert list(table.index) == ["SVI(mean_field)", f"VariationalEM({engine})"]
     assert list(found.refused) == ["Exact", "NUTS"] and "no closed form" in found.no_exact
-    assert table[["evidence", "gap_per_row", "kl_per_row", "worst_marginal_error"]].isna().all(axis=None)
+    assert table["evidence"].nunique() == 1 and table["evidence"].notna().all()  # by annealing, the same for all
     assert np.isfinite(table["bound"]).all() and table["standard_error"].iloc[0] > 0 == table["standard_error"].iloc[1]
     assert found.best_bound == f"VariationalEM({engine})" == table["bound"].idxmax()
     assert found.no_exact in repr(found) and f"closest to the evidence: {found.best_bound}" in repr(found)
     gap, error = found.plot().axes
-    below = float(table["bound"].max() - table["bound"].iloc[0]) / len(problem.data)
-    assert [bar.get_width() for bar in gap.patches] == pytest.approx([below, 0.0])
-    assert {text.get_text() for text in error.texts} == {"not available"}
+    assert [bar.get_width() for bar in gap.patches] == pytest.approx(table["gap_per_row"].tolist())
+    assert [bar.get_width() for bar in error.patches] == pytest.approx(table["worst_marginal_error"].tolist())
     again = ci.compare([engine], problem.model, problem.data, at=globals_of(problem), progress=False)
     assert again.table["bound"].iloc[0] == table["bound"].iloc[1]
 
@@ -147,7 +147,7 @@ def test_no_room_for_the_exact_posterior_leaves_the_bounds(monkeypatch):
 
     monkeypatch.setattr(ci.Exact, "local_posterior", refuse)
     found = compared("sbm", ["mean_field", "svi"])
-    assert found.no_exact == "2^99 labelings" and found.table["evidence"].isna().all()
+    assert found.no_exact == "2^99 labelings" and found.table["evidence"].nunique() == 1  # by annealing
     assert found.best_bound == found.table["bound"].idxmax()
 
 

@@ -151,7 +151,7 @@ def why_not_integrated(model: Model, entries: Entries, blocks: Sequence[Block], 
         slope, shift = source.slope, source.shift
         for site, part in parts_in(block, model, entries):
             if site in model.unknown_sites and part != part_of(model, site):
-                return f"'{site}' stands for a {part} in {block.law.kind.__name__}"
+                return f"what '{site}' is in {block.law.kind.__name__} has no posterior in closed form"
         usual = ((slope > 0) & (shift == 0)) | ((slope == -1) & (shift == 1)) | (slope == 0)
         sums = block.parameters(flat).sum(-1)
         if block.law.kinds[block.law.names[0]] == "proportion" and not bool(((sums - 1).abs() < _SUMS).all()):

@@ -21,6 +21,7 @@ from custom_inference.core.local_inference import Local
 from custom_inference.core.posteriors import CodePosterior
 from custom_inference.families.common.explicit import Explicit, notes, with_references
 from custom_inference.families.common.hyper import with_hyper_parameters
+from custom_inference.families.conjugate.beta import Beta
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.pair import array
 from custom_inference.families.mixtures.common import Density, of_classes
@@ -102,7 +103,10 @@ class MixtureChain(Chain):
         if not self.explicit:
             return {}
         size, counts, observed = self._statistics()
-        components = tuple(part.expand_as(counts) for part in self.density.statistics(counts, observed))
+        said = self.density.statistics(counts, observed)
+        if self.density.pair is Beta:  # successes and trials, of which explicit sites read failures
+            said = said[0], (said[1] - said[0]).clamp(min=0)
+        components = tuple(part.expand_as(counts) for part in said)
         found = {"mixing_proportion": (size,), self.density.site: components}
         return {site: tuple(part.reshape(one.shape) for part in found[site]) for site, one in self.explicit.items()}
 

@@ -189,12 +189,12 @@ def warn_of_one_way(edges: EdgeList, cure: str, what: str) -> None:
             both = f"all {many} {what} are listed in both directions, and read as directed, so that each counts twice"
             warn_of_data(f"{both}; {cure}")
         return
-    met, place = np.unique(np.stack([edges.row, edges.column], 1), return_index=True)
-    appeared = np.zeros(size, dtype=np.int64)
-    appeared[met] = place
-    letters = np.argsort(np.argsort([str(edges.name(node)) for node in range(size)]))
-    orders = {"of the nodes": np.arange(size), "in which they appear": appeared, "of their letters": letters}
-    held = [by for by, rank in orders.items() if _is_triangle(rank[edges.row], rank[edges.column])]
+    # Of the nodes that have edges: a file may claim any number of others.
+    met, appeared, own = np.unique(np.stack([edges.row, edges.column], 1), return_index=True, return_inverse=True)
+    letters = np.argsort(np.argsort([str(edges.name(node)) for node in met]))
+    orders = {"of the nodes": met, "in which they appear": appeared, "of their letters": letters}
+    row, column = own.reshape(-1, 2).T
+    held = [by for by, rank in orders.items() if _is_triangle(rank[row], rank[column])]
     triangle = not edges.listed and "of the nodes" in held
     dense = many > 1 and many**2 > _CHANCE * len(met) * (len(met) - 1)
     if triangle or dense or many >= (FEW if held else _MANY):

@@ -146,7 +146,7 @@ def test_users_and_items_without_ratings(tmp_path, header, told):
 
 def test_columns_of_answers_that_are_none():
     with pytest.warns(DataWarning, match="column 'id' is probably no question"):
-        ci.suggest(LIKERT.assign(id=range(60)), 2, models=["mixture_of_categoricals"], progress=False)
+        ci.suggest(LIKERT.assign(id=range(100, 160)), 2, models=["mixture_of_categoricals"], progress=False)
     ticks = SURVEY.assign(ticked=np.where(GROUP, "x", None))
     with pytest.warns(DataWarning) as caught:
         fit = ci.suggest(ticks, 2, models=["mixture_of_categoricals"], progress=False).fit(progress=False)

@@ -273,7 +273,8 @@ def test_cells_are_predicted_by_label(name):
     frame = pd.DataFrame([(label[i], label[j], x[i, j]) for i in range(6) for j in range(6)],
                          columns=["who_1", "who_2", "value"])  # fmt: skip
     shuffled = frame.sample(frac=1.0, random_state=0)
-    data = relations({"likes": shuffled}, {"likes": ("who", "who")}, labels={"who": label})
+    directed: Any = {"symmetric": False, "self_loops": True}
+    data = relations({"likes": shuffled}, {"likes": ("who", "who")}, labels={"who": label}, **directed)
     fit: Any = ci.fit(IRM.for_data(data), data, method="search", rounds=20, **QUIET)
     every = fit.predict("likes")
     assert every[x == 1].min() > 0.6 > 0.4 > every[x == 0].max()
