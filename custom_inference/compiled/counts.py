@@ -32,8 +32,10 @@ def parts_in(block: Block, model: Model, entries: Entries) -> Iterator[tuple[str
             yield site, source.part_of(block.law.kinds.get(name, ""), site, model.supports[site], entries)
 
 
-#: Rates and standard deviations are kept above this.
+#: Rates are kept above this.
 LEAST = 1e-9
+#: Standard deviations are, whose squares are divided by.
+TINY = 1e-140
 #: The least standard deviation of a normal, as a part of that of the data: a row that explains itself gains no more.
 NARROW = 1e-3
 #: The variance of what does not vary but by rounding, as a part of the square of its mean.
@@ -62,7 +64,7 @@ def find_least(blocks: Sequence[Block], statistics: Sequence[Tensor], flat: Tens
             spread = (squares / number).nan_to_num(0.0)
             said = "spread", (counted[..., 2] * spread, counted[..., 2])
             block.sources[1].count(said, flat, flat, total)
-    return (NARROW * (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()).clamp(min=LEAST)
+    return (NARROW * (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()).clamp(min=TINY)
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from custom_inference.compiled.bayes.drawing import GlobalsDrawer, require_proper
-from custom_inference.compiled.engine import CompiledExact
+from custom_inference.compiled.engine import CompiledExact, warn_of_narrow
 from custom_inference.compiled.labels import reorder_draws
 from custom_inference.compiled.moves import is_same
 from custom_inference.compiled.starts import one_hot_marginals
+from custom_inference.compiled.steps import steps_if_known
 from custom_inference.compiled.structure import Bound, flatten
 from custom_inference.core.posteriors.protocol import draw_slots
 from custom_inference.gibbs.chains import Record
@@ -112,6 +113,7 @@ class CompiledSampler(Sampler):
             state = engine.propose(model, rows, torch.Generator().manual_seed(seed % 2**63), 0)
             for _ in range(_SETTLE):
                 state = engine.m_step(model, state, engine.e_step(model, state, rows), rows)
+        warn_of_narrow(model, steps_if_known(model))
         return state
 
     def local_of_draws(self, model: Model, data: Data, locals_: Tensor) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.distributions import constraints
 
 from ppl_models.core import hierarchy
-from ppl_models.core.errors import ModelError
+from ppl_models.core.errors import ModelError, unknown_name
 from ppl_models.core.priors import is_flat, move_prior, require_prior, require_support, support_of, value_if_known
 from ppl_models.core.running import Run, current_run, running
 from ppl_models.core.sites import Declaration, of_element
@@ -47,6 +47,9 @@ class WithPriors(Declaration):
         ordered.chosen, ordered.owner = priors, type(self)
         object.__setattr__(self, "priors", ordered)
         declared = self.sites
+        for site in native:
+            if site not in declared:
+                raise ModelError(unknown_name(f"site in default_priors() of {type(self).__name__}", site, declared))
         bare = [site for site in self.global_sites if site not in ordered]
         if bare:
             raise ModelError(
@@ -109,12 +112,16 @@ class WithPriors(Declaration):
 
     @property
     def supports(self) -> dict[str, Any]:
-        """Global site -> the support of one element: the declared one, else that of its prior where this is no
-        function."""
-        declared = {site: self.sites[site].support for site in self.global_sites}
-        found = {s: of_element(support_of(self.priors[s])) if own is None else own for s, own in declared.items()}
-        # Gammas say that 0 is among their values, where no law that they are priors of is.
-        return {s: constraints.positive if own is constraints.nonnegative else own for s, own in found.items()}
+        """Global site -> the support of one element: the declared one, or that of its prior, where this is no function,
+        of sites that are declared as any real numbers or without a support."""
+        found = dict[str, Any]()
+        for site in self.global_sites:
+            declared, own = self.sites[site].support, of_element(support_of(self.priors[site]))
+            # Gammas say that 0 is among their values, where no law that they are priors of is.
+            own = constraints.positive if own is constraints.nonnegative else own
+            narrow = own in (constraints.positive, constraints.unit_interval, constraints.simplex)
+            found[site] = own if declared is None or (declared is constraints.real and narrow) else declared
+        return found
 
     @property
     def has_functions(self) -> bool:
@@ -165,6 +172,8 @@ class WithPriors(Declaration):
         """State a site of the program: draw it from its prior, given the sites that were stated before it, or hold it
         at its value where that is known. Hyper-parameters of priors are stated before the first site."""
         run = current_run()
+        if site not in self.sites:
+            raise ModelError(unknown_name(f"site of {type(self).__name__}", site, self.sites))
         like = torch.empty(()) if run.like is None else run.like
         for name in dict.fromkeys((*self.hyper_sites, site)):
             if name in run.values and name != site:

@@ -1,9 +1,11 @@
 """Fits of programs of graphs: as far as those of listed block models, and what is asked of them."""
 
+import math
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import pyro.distributions as dist
 import pytest
 import torch
 from torch.distributions.constraints import unit_interval
@@ -23,6 +25,8 @@ from tests.programs.graphs import (
     Weighted,
     planted,
 )
+
+QUIET: Any = {"progress": False, "seed": 0}
 
 
 @pytest.mark.parametrize(
@@ -49,6 +53,17 @@ def test_blocks_are_found_whatever_an_edge_is(kind):
     label = found.transform().argmax(1).numpy().reshape(-1, 3)
     usual = np.array([np.bincount(one, minlength=3).argmax() for one in label.T])
     assert len(set(usual)) == 3 and (label == usual).mean() > 0.9
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1e6])
+def test_weights_may_have_any_unit(unit):
+    """The same labels, and the bound but for the unit of as many densities as there are: dyads, means, the spread."""
+    x, sizes = planted(Weighted, 30, 2, 0, directed=False), {"num_blocks": 2, "num_nodes": 30, "directed": False}
+    priors = {"mean": dist.Normal(0.0, 5.0 * unit), "spread": dist.LogNormal(math.log(unit), 1.0)}
+    found, expected = ci.fit(Weighted(**sizes, priors=priors), unit * x, **QUIET), ci.fit(Weighted(**sizes), x, **QUIET)
+    densities = 30 * 29 / 2 + 3 + 1
+    assert float(found.elbo[-1]) + densities * math.log(unit) == pytest.approx(float(expected.elbo[-1]), abs=0.01)
+    assert float(found.params["spread"]) / unit == pytest.approx(float(expected.params["spread"]), rel=1e-2)
 
 
 @pytest.mark.filterwarnings("ignore:.*have no edge")

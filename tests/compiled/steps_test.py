@@ -8,7 +8,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 from scipy.special import logsumexp
-from torch.distributions import biject_to
+from torch.distributions import biject_to, constraints
 
 import custom_inference as ci
 from custom_inference.compiled.engine import CompiledExact
@@ -178,11 +178,14 @@ def test_minibatches_run(name):
     assert log_posterior(one, fit.globals) > log_posterior(one, start)
 
 
+@pytest.mark.parametrize("declared", [None, constraints.real])
 @PROBLEMS
-def test_globals_without_a_declared_support_have_that_of_their_priors(name, priors):
+def test_globals_without_a_declared_support_have_that_of_their_priors(name, priors, declared):
     """They have the same closed forms, and one M step reaches the same values."""
     one, rows = case(name, priors)
-    sites = {site: replace(own, support=None) if own.role == "global" else own for site, own in one.model.sites.items()}
+    sites = {
+        site: replace(own, support=declared) if own.role == "global" else own for site, own in one.model.sites.items()
+    }
     bare = type("Undeclared", (type(one.model),), {"sites": sites})(**one.model.settings(), priors={**one.model.priors})
     undeclared = ENGINE.rows(bare, one.data)
     declared, found = steps_of(one.model, rows), steps_of(bare, undeclared)

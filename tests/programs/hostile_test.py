@@ -189,6 +189,22 @@ def test_a_global_without_a_prior_is_named():
         Bare(num_features=2)
 
 
+def test_sites_that_are_misspelt_are_named():
+    @dataclass(frozen=True, kw_only=True, eq=False)
+    class Misspelt(program("bit", lambda: dist.Bernoulli(0.3), lambda z, m: dist.Normal(z + m, 1.0))):
+        """A program of a test."""
+
+        def default_priors(self):
+            return {"shift": dist.Normal(0.0, 1.0), "shfit": dist.Normal(0.0, 1.0)}
+
+    with pytest.raises(
+        ModelError, match=r"unknown site in default_priors\(\) of Misspelt 'shfit' \(did you mean 'shift'"
+    ):
+        Misspelt(num_features=2)
+    with pytest.raises(ModelError, match=r"unknown site of FiveReals 'bais'"):
+        FiveReals(num_features=2).sample("bais")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FiveReals(Row):
     """x_n = W z_n + noise with five real numbers z a row: a Gaussian posterior is exact."""

@@ -24,11 +24,11 @@ from custom_inference.compiled.bayes.global_beliefs import GlobalBeliefs, moment
 from custom_inference.compiled.bayes.moments import expect_natural
 from custom_inference.compiled.bayes.open_beliefs import OPEN, entropy_of, expect_log_prior
 from custom_inference.compiled.bayes.updates import Updates
-from custom_inference.compiled.engine import CompiledExact, EverySite, features_of
+from custom_inference.compiled.engine import CompiledExact, EverySite, features_of, warn_of_narrow
 from custom_inference.compiled.expectations import solve_at
 from custom_inference.compiled.moves import is_same
 from custom_inference.compiled.posterior import FactorPosterior
-from custom_inference.compiled.steps import steps_of
+from custom_inference.compiled.steps import steps_if_known, steps_of
 from custom_inference.compiled.structure import Bound, flatten
 from custom_inference.core.engine import Engine, EStep, InitialStep, Objective, Params, Warm
 from custom_inference.core.posteriors import LocalPosterior
@@ -41,6 +41,8 @@ from ppl_models.core.priors import is_flat
 #: Iterations of exact EM before variational Bayes: the expected logarithms of what a value has not yet seen are so low
 #: that few rows move.
 _EXACT_FIRST = 15
+#: Up to so many times the least standard deviation of exact EM one counts as that.
+_NARROW = 10.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +121,15 @@ class CompiledVB(Proposals, Engine[Bound, GlobalBeliefs]):
         together = [root for root in roots.values() if root.ndim == 2]
         terms += [entropy_of(torch.cat(kind).double()) for kind in (apart, together) if kind]
         return torch.stack(terms).sum()
+
+    def canonical(self, model: Model, params: GlobalBeliefs, locals_: Params) -> tuple[GlobalBeliefs, Params]:
+        """Return the posteriors as they are; warn of standard deviations that end at the least of exact EM: their
+        posterior may have no end at 0."""
+        known, values = steps_if_known(model), params.values(model)
+        narrow = {} if known is None else known.narrowest
+        if any(least and float(values[site].min()) < _NARROW * least for site, least in narrow.items()):
+            warn_of_narrow(model, known)
+        return params, locals_
 
     def suggest_tolerance(self, model: Model, num_rows: int) -> float:
         """Return that of exact EM."""

@@ -24,7 +24,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from custom_inference.compiled.blocks import Part
-from custom_inference.compiled.counts import LEAST, NARROW, find_spread
+from custom_inference.compiled.counts import NARROW, TINY, find_spread
 from custom_inference.compiled.gaussian.affine import as_matrices
 from custom_inference.compiled.gaussian.rows import GaussianRows
 from custom_inference.compiled.newton import Newton
@@ -231,7 +231,7 @@ class GaussianSteps(Steps):
                 own = moments.diagonal(dim1=-2, dim2=-1).gather(-1, index).squeeze(-1)
                 squares, number = (_NARROW_LATENT / NARROW) ** 2 * own, moments[..., 1, 1]
             block.sources[1].count(("spread", (squares, number)), flat, flat, total)
-        return (NARROW * (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()).clamp(min=LEAST)
+        return (NARROW * (total["squares"] / total["number"]).nan_to_num(0.0).sqrt()).clamp(min=TINY)
 
 
 def _order(model: Model, sites: set[str]) -> tuple[str, ...]:

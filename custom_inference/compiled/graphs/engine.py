@@ -34,6 +34,9 @@ from ppl_models import Data, GraphModel
 SWEEPS = 5
 #: Updates of propensities before a start's first E step.
 _FIRST = 5
+#: M steps of a start in which standard deviations that begin anywhere come to the data's, and what change of theirs is
+#: none.
+_SETTLED, _STILL = 30, 0.1
 #: Divisions that a cold start tries, and the sweeps after which they are compared.
 _TRIES, _COLD_SWEEPS = 4, 30
 
@@ -84,12 +87,18 @@ class DyadEngine(DyadStarts, Engine[DyadRows, Any]):
 
     def fit_to(self, model: GraphModel, values: Params, share: Tensor, rows: DyadRows, *, times: int = 1) -> Params:
         """Return values of the globals at their best given responsibilities (N, K) of independent nodes; propensities
-        improved some times, and the rest again at its best."""
+        improved some times, and the rest again at its best; for starts, ``times`` above 1, standard deviations until
+        they have come to the data's from wherever they are."""
         phi, own = share.double().numpy(), rows.structure.propensities
+        spread = self.steps(model, rows).sites_in("spread")
 
         def refit(found: Params) -> Params:
             counted = torch.as_tensor(rows.count(phi, own.weights(found, len(rows))))
-            return self.best(model, found, share.double(), counted, rows)
+            for _ in range(_SETTLED if times > 1 else 1):
+                before, found = found, self.best(model, found, share.double(), counted, rows)
+                if all(bool((found[s] / before[s] - 1).abs().max() < _STILL) for s in spread):
+                    break
+            return found
 
         values = refit(values)
         for _ in range(times if own.ends else 0):
