@@ -50,9 +50,8 @@ def default_method(model: Model, data: Data | None) -> Any:
     """
     rule = family_of(model).default
     if rule is None:
-        return (
-            _by_engine(next(iter(engines_of_program(model))))() if is_compiled_by_default(model) else _by_density(model)
-        )
+        compiled = is_compiled_by_default(model)
+        return _by_engine(next(iter(engines_of_program(model))))() if compiled else _by_density(model)
     name = rule(model, data) if callable(rule) else rule
     return family_of(model).methods.get(name, _by_engine(name))()
 
@@ -264,8 +263,7 @@ def methods_of(model: Model) -> Mapping[str, Callable[..., Any]]:
         if model.rows_are_independent:
             found["amortized"] = partial(SVI, guide="amortized")
     found |= {"svi_delta": partial(SVI, guide="delta"), "svi_normal": partial(SVI, guide="normal"), "nuts": NUTS}
-    sampled = is_sampled_by_sums(model) or is_sampled_by_choices(model)
-    if family.sampler is not None or (sampled and is_compilable(model)):
+    if family.sampler or (is_compilable(model) and (is_sampled_by_sums(model) or is_sampled_by_choices(model))):
         found["gibbs"] = CollapsedGibbs
     return {**found, **family.methods}
 

@@ -37,7 +37,8 @@ class KeptStructures(Generic[_Structure]):
                 known = self._known[model] = derive(copy.copy(model))
             except NotCompiled as reason:
                 self._refused[model] = str(reason)
-        reason = self._refused[model] if known is None else _refusal_of(known)
+        # Rows that were bound first may have said that it is not the program.
+        reason = self._refused[model] if known is None else getattr(known, "refused", "")
         if known is None or reason:
             raise NotCompiled(f"{type(model).__name__} is not compiled: {reason}")
         return known
@@ -45,12 +46,7 @@ class KeptStructures(Generic[_Structure]):
     def recall(self, model: Model) -> _Structure | None:
         """Return the structure of a program that was read before."""
         known = self._known.get(model)
-        return None if known is None or _refusal_of(known) else known
-
-
-def _refusal_of(structure: object) -> str:
-    """Return why the rows that were bound first say that a structure is not the program, where it keeps that."""
-    return getattr(structure, "refused", "")
+        return None if getattr(known, "refused", "") else known
 
 
 @contextmanager

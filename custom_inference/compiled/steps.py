@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor, distributions
-from torch.distributions import Distribution, biject_to, constraints
+from torch.distributions import biject_to, constraints
 
 from custom_inference.compiled.blocks import Block, Part
 from custom_inference.compiled.counts import LEAST, Predictors, find_least, parts_in
@@ -88,7 +88,7 @@ class Steps:
             support, families, others = _CONJUGATE.get(role, ("none", (), False))
             if site in asked or is_function(prior) or model.supports[site] is not support:
                 continue
-            if is_flat(prior) or _is_of(prior, families) or (others and prior.event_dim == 0):
+            if is_flat(prior) or issubclass(type(prior), families) or (others and prior.event_dim == 0):
                 roles[site] = role
         if sum(torch.Size(entries.shapes[s]).numel() for s, role in roles.items() if role == "linear") > _MOST_LINEAR:
             roles = {site: role for site, role in roles.items() if role != "linear"}
@@ -137,7 +137,7 @@ class Steps:
         prior = self._pair(site, value)
         if type(prior) is Gamma:
             return prior.log_density(value).expand_as(value).sum()
-        beta = not _is_of(self.model.priors[site], distributions.Dirichlet)
+        beta = not issubclass(type(self.model.priors[site]), distributions.Dirichlet)
         return prior.log_density(torch.stack([value, 1 - value], -1) if beta else value).sum()
 
     @cached_property
@@ -146,14 +146,14 @@ class Steps:
         found = [site for site in self.model.unknown_sites if not is_flat(self.model.priors[site])]
         based = (*self.sites_in("proportion", "chance", "rate"), *self.climbing)
         families = (distributions.Dirichlet, distributions.Beta, distributions.Gamma, distributions.Exponential)
-        own = [site for site in found if site in based and _is_of(self.model.priors[site], families)]
+        own = [site for site in found if site in based and issubclass(type(self.model.priors[site]), families)]
         return own, [site for site in found if site not in own]
 
     @cached_property
     def closed(self) -> frozenset[str]:
         """The sites whose priors have closed forms for the parts that they play."""
-        priors, roles = self.model.priors, self.roles.items()
-        return frozenset(s for s, role in roles if is_flat(priors[s]) or _is_of(priors[s], _CONJUGATE[role][1]))
+        pairs = [(site, self.model.priors[site], _CONJUGATE[role][1]) for site, role in self.roles.items()]
+        return frozenset(site for site, prior, own in pairs if is_flat(prior) or issubclass(type(prior), own))
 
     def _pair(self, site: str, value: Tensor) -> Any:
         """The conjugate prior of a site, made once for values of a type: a Beta as the proportions of two."""
@@ -166,9 +166,9 @@ class Steps:
         prior, role = self.model.priors[site], self.roles.get(site)
         if role == "place":
             return Normal.of(self.model, site, tuple(value.shape), value)
-        if role == "rate" or _is_of(prior, (distributions.Gamma, distributions.Exponential)):
+        if role == "rate" or issubclass(type(prior), (distributions.Gamma, distributions.Exponential)):
             return Gamma.of(self.model, site, value)
-        if _is_of(prior, distributions.Beta):
+        if issubclass(type(prior), distributions.Beta):
             return Dirichlet(torch.stack([prior.concentration1.to(value), prior.concentration0.to(value)], -1))
         if is_flat(prior):
             return Dirichlet(value.new_ones(2) if role == "chance" else torch.ones_like(value))
@@ -325,11 +325,6 @@ class Steps:
         wide = next(iter(self.model.shapes), None)
         blocks = [block.to(torch.zeros(0, dtype=torch.float64)) for block in self.blocks]
         return None if wide is None else Newton.of(self.model, self.entries, blocks, self.climbing)
-
-
-def _is_of(prior: Distribution | Callable[..., object], families: type | tuple[type, ...]) -> bool:
-    """Tell whether a prior is one of some families."""
-    return issubclass(type(prior), families)
 
 
 #: Model -> its M step on the rows that were read last.
