@@ -104,11 +104,12 @@ def ends_of_lines(draws, origin):
 
 
 def test_lines_over_years_are_those_over_years_around_0_and_those_of_gibbs(recwarn):
-    found = []
+    found, means = [], []
     for origin in (0.0, 2005.0):
         model, data = regressions(origin)
         with torch.random.fork_rng():
             fit = ci.fit(model, data, method="vb", progress=False)
+        means.append(ends_of_lines({site: fit.params[site].expand(2, -1) for site in ("base", "slope")}, origin)[0])
         found.append(ends_of_lines(ci.posterior_draws(fit, 4000, locals_=False), origin))
         correlation = np.corrcoef(*(ci.posterior_draws(fit, 500, locals_=False)[s][:, 0] for s in ("base", "slope")))
         assert (correlation[0, 1] < -0.9999) == (origin == 0)
@@ -116,7 +117,8 @@ def test_lines_over_years_are_those_over_years_around_0_and_those_of_gibbs(recwa
     model, data = regressions(2005.0)
     chains = ci.CollapsedGibbs(num_samples=200, warmup=50, chains=2).fit(model, data, progress=False)
     mean, spread = ends_of_lines({s: v.flatten(0, 1) for s, v in chains.draws.items()}, 2005.0)
-    assert all(np.abs(one - other).max() < 1e-2 for one, other in zip(*found, strict=True))
+    assert np.abs(means[0] - means[1]).max() < 1e-2
+    assert np.abs(found[0][1] / found[1][1] - 1).max() < 0.1  # of 4,000 draws, whose noise goes by the classes' order
     for own_mean, own_spread in found:
         assert np.abs((own_mean - mean) / spread).max() < 0.35
         assert (own_spread / spread > 0.8).all() and (own_spread / spread < 1.2).all()
