@@ -32,11 +32,28 @@ _ENTRIES = 2**23
 _SETTLE = 10
 
 
-class CompiledChain(Chain):
-    """Values of the globals, and codes of all rows.
+class ChainOfGlobals(Chain):
+    """What is drawn is kept of the globals alone: given these, latents are summed out, or have a bound.
 
     values: site -> its value, in double precision.
     """
+
+    values: dict[str, Tensor]
+
+    def means(self) -> Params:
+        """Return the present values: which place is which component is told once all draws are there."""
+        return dict(self.values)
+
+    def draw(self) -> Params:
+        return {site: value.clone() for site, value in self.values.items()}
+
+    def locals(self) -> Tensor:
+        """Return nothing: posteriors of the latents follow from draws of the globals."""
+        return torch.zeros(0)
+
+
+class CompiledChain(ChainOfGlobals):
+    """Values of the globals, and codes of all rows."""
 
     def __init__(self, model: Model, rows: Bound, seed: int, start: Params):
         self.model, self.rows = model, rows
@@ -68,20 +85,9 @@ class CompiledChain(Chain):
         """Return log p(x | globals) + log p(globals), the codes summed out."""
         return self._evidence + float(self.model.log_prior(self.values))
 
-    def means(self) -> Params:
-        """Return the present values: which place is which component is told once all draws are there."""
-        return dict(self.values)
-
-    def draw(self) -> Params:
-        return {site: value.clone() for site, value in self.values.items()}
-
     def indicators(self) -> Tensor:
         """Return the numbers (N, V) of the values of all latents' elements."""
         return self._chosen
-
-    def locals(self) -> Tensor:
-        """Return nothing: given draws of the globals, latents are summed out."""
-        return torch.zeros(0)
 
 
 class CompiledSampler(Sampler):

@@ -32,7 +32,7 @@ from custom_inference.compiled.reading import NotCompiled
 from custom_inference.compiled.steps import Steps
 from custom_inference.families.conjugate.dirichlet import Dirichlet
 from custom_inference.families.conjugate.gamma import Gamma
-from custom_inference.gibbs.programs import CompiledSampler
+from custom_inference.gibbs.programs import ChainOfGlobals, CompiledSampler
 from custom_inference.gibbs.protocol import Chain, Params
 from ppl_models import Data, Model
 from ppl_models.data import sparse
@@ -62,7 +62,7 @@ class _SharesDrawer(GlobalsDrawer):
         return self._steps
 
 
-class SharesChain(Chain):
+class SharesChain(ChainOfGlobals):
     """Values of the globals, theta (N, K) of all rows, and how many tokens of every word chose each component."""
 
     def __init__(self, model: Model, rows: AdmixtureRows, seed: int, start: Params):
@@ -118,20 +118,9 @@ class SharesChain(Chain):
         known = self.rows.offset.sum() - (self.share * self.rows.exposure(natural)).sum()
         return float(words.sum() + prior + known) + float(self.model.log_prior(self.values))
 
-    def means(self) -> Params:
-        """Return the present values: which component is which is told once all draws are there."""
-        return dict(self.values)
-
-    def draw(self) -> Params:
-        return {site: value.clone() for site, value in self.values.items()}
-
     def indicators(self) -> Tensor:
         """Return nothing: choices are numbers of tokens."""
         return torch.zeros(len(self.rows), 0, dtype=torch.long)
-
-    def locals(self) -> Tensor:
-        """Return nothing: posteriors of rows follow from draws of the globals."""
-        return torch.zeros(0)
 
 
 class SharesSampler(CompiledSampler):
